@@ -123,7 +123,7 @@ async def retry(bridge: Bridge, session: str) -> None:
     over = {"event": {}, "line": "Recovered after 2 retries", "run": "r-1", "can": []}
     waits = {
         "event": {},
-        "line": "Retrying… (2/3)",
+        "line": "Retrying... (2/3)",
         "reason": "The AI service is overloaded right now. Trying again.",
         "run": "r-2",
     }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import httpx
 import pytest
@@ -121,5 +122,81 @@ def test_XB7_one_device_does_not_take_all_connections():
             await asyncio.sleep(0.05)
             async with raw(bridge) as again:
                 assert (await again.auth("greedy"))["type"] == "connection_ack"
+
+    run(scenario())
+
+
+def test_XB7_a_flood_of_requests_that_take_long_leaves_others_their_turn():
+    async def scenario():
+        names = frozenset(f"g-{n}" for n in range(3_000))
+        tokens = Tokens(
+            greedy=Identity(token_id="t-1", kind="device", name="Greedy", sessions=names),
+            ada=Identity(token_id="t-2", kind="device", name="Ada"),
+        )
+        async with serving(tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as greedy:
+            await ada.auth("ada")
+            await ada.create("s")
+            await greedy.auth("greedy")
+            for _ in range(100):
+                # Each looks up every session that the token names, and none of them waits for anything.
+                await greedy.send("session_list")
+            assert (await ada.say("hello"))["status"] == "stored"
+            # Ada's answer has not waited for all of them.
+            still = await greedy.ask("session_list", {}, "sessions")
+            answered_before = sum(
+                each["type"] == "sessions" for each in greedy.received[: greedy.received.index(still)]
+            )
+            assert answered_before == 100
+            times = [each["timestamp"] for each in greedy.received if each["type"] == "sessions"]
+            stored_at = next(each["timestamp"] for each in ada.received if each["type"] == "ack")
+            assert sum(each > stored_at for each in times) > 50
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("status", [0, 3, "a text"])
+def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(status, caplog):
+    async def agent(turn):
+        if turn.text == "exit":
+            sys.exit(status)
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as unlucky, raw(bridge) as neighbour:
+            await unlucky.auth()
+            await unlucky.create("u")
+            await unlucky.say("exit")
+            notice = await unlucky.until("notification")
+            assert notice["payload"]["notification_type"] == "agent_error"
+            assert f"the agent called sys.exit({status!r})" in caplog.text
+            await neighbour.auth()
+            await neighbour.create("n")
+            await neighbour.say("hello")
+            assert (await neighbour.until("stream_chunk"))["payload"]["text"] == "here"
+            await unlucky.say("hello")
+            assert (await unlucky.until("stream_chunk"))["payload"]["text"] == "here"
+
+    run(scenario())
+
+
+def test_XB6_an_agent_that_talks_without_an_end_leaves_others_their_turn():
+    async def agent(turn):
+        if turn.text != "talk":
+            return "here"
+        for number in range(1_000_000):
+            await turn.say(f"line {number}")
+        return "done"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as chatterer, raw(bridge) as neighbour:
+            await chatterer.auth()
+            await chatterer.create("c")
+            await neighbour.auth()
+            await neighbour.create("n")
+            await chatterer.send("session_message", {"content": "talk"})
+            await chatterer.until("stream_start")
+            await neighbour.send("session_message", {"content": "hello"})
+            assert (await neighbour.until("stream_chunk"))["payload"]["text"] == "here"
+            await chatterer.send("stop")
 
     run(scenario())

@@ -55,7 +55,7 @@ def test_a_whole_file():
 )
 def test_S4_16_what_the_policy_starts_from(text, policy):
     assert settings_of(text).policy == policy
-    assert settings_of(text).supervision is ("phase = 4" in text)
+    assert settings_of(text).supervision is ("phase = 1" not in text)
 
 
 def test_a_targets_policy_starts_from_the_default_one():

@@ -908,6 +908,11 @@ def test_N1_7_the_chains_of_providers_and_agents_are_used(world):
         return ask
 
     store = MemoryCache()
+    assert PROVIDER_CHAINS == {
+        "claude": ("openai", "gemini", "cached"),
+        "openai": ("claude", "gemini", "cached"),
+        "gemini": ("claude", "openai", "cached"),
+    }
     for provider, order in PROVIDER_CHAINS.items():
         asked.clear()
         cached = CachedAnswers(store=store, key=provider)

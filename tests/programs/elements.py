@@ -100,6 +100,16 @@ def group(part: Part, style: Style) -> Iterator[str]:
     yield "        tasks.create_task(order(who))"
 
 
+@element("pay", names=4, weight=4)
+def slow_sibling(part: Part, style: Style) -> Iterator[str]:
+    """Another branch may come first in each run."""
+    yield "async def order(who):"
+    yield "    await asyncio.sleep(random.choice((0, 0.02, 0.04)))"
+    yield f"    {style.variable} = {paid('who', style)}"
+    yield f'    say(f"paid {{who}}", {style.variable})'
+    yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
+
+
 @element("new_id", "transfer", whats="transfer", names=2, may_refuse="first")
 def twins(part: Part, style: Style) -> Iterator[str]:
     """Each of two tasks takes a new id and pays with it."""
@@ -292,8 +302,8 @@ def modules(part: Part, style: Style) -> Iterator[str]:
     del style
     (who,) = part.who
     yield f'bill, letter = await asyncio.gather(session.step(billing.fetch, "{who}"), session.step(mail.fetch, "{who}"))'
-    yield f'say("bill {who}", bill)'
-    yield f'say("letter {who}", letter)'
+    yield f'say("about billing of {who}", bill)'
+    yield f'say("about mail of {who}", letter)'
 
 
 @element("checked", whats="checked")
@@ -426,7 +436,7 @@ def map_collected(part: Part, style: Style) -> Iterator[str]:
     yield from indented(outcome('f"paid {who}"'))
 
 
-# Not "refused": see `other_account`.
+# Not "refused": a call that certainly did not happen is made again by a run that takes the same draft, after another run took the other one.
 @element("draft", "transfer", whats="transfer", may_refuse="later", odd=("no id", "reset", "slow", "late"))
 def race(part: Part, style: Style) -> Iterator[str]:
     """The first of two drafts is taken. Another run may take the other one."""
@@ -441,12 +451,12 @@ def race(part: Part, style: Style) -> Iterator[str]:
 
 @element("transfer", whats="transfer", odd=("refused", "slow", "late"))
 def other_account(part: Part, style: Style) -> Iterator[str]:
-    """What the first account rejects is paid from the second one."""
+    """What the first account rejects is paid from the second one. A key says that it is one payment."""
     (who,) = part.who
     yield "try:"
-    yield f'    {style.variable} = await session.step(transfer, "{who}", "account 1")'
+    yield f'    {style.variable} = await session.keyed("payment of {who}").step(transfer, "{who}", "account 1")'
     yield "except ConnectionRefusedError:"
-    yield f'    {style.variable} = await session.step(transfer, "{who}", "account 2")'
+    yield f'    {style.variable} = await session.keyed("payment of {who}").step(transfer, "{who}", "account 2")'
     yield f'say("paid {who}", {style.variable})'
 
 
@@ -497,7 +507,7 @@ def asked_at_once(part: Part, style: Style) -> Iterator[str]:
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
 
 
-@element("fetch_post", names=3, odd=(), may_refuse="first", alone=True, weight=2)
+@element("fetch_post", names=3, odd=(), may_refuse="first", alone=True, weight=4)
 def declared_twice(part: Part, style: Style) -> Iterator[str]:
     """One function is declared as two tools."""
     yield f"for who in {listed(part.who)}:"

@@ -109,7 +109,7 @@ def workflow(part: Part, style: Style) -> Iterator[str]:
         source = f"(list {' '.join(f'(pay :who {literal(who)})' for who in names)})"
     if part.variant % 3 == 1:
         source = f"(bind receipts {source}) receipts"
-    yield from _flow(part, source)
+    yield from _flow(part, source, label="flow with new" if style.insert else "flow")
 
 
 @element("draft", "pay", names=3, inserts=True)
@@ -118,10 +118,10 @@ def workflow_maps(part: Part, style: Style) -> Iterator[str]:
     quoted = " ".join(map(literal, part.names(style)))
     source = f"(bind texts (map (lambda (who) (draft :topic who)) (list {quoted})))"
     source += f" (map (lambda (who) (pay :who who)) (list {quoted}) :limit 2)"
-    yield from _flow(part, source, "draft, pay")
+    yield from _flow(part, source, "draft, pay", label="flow with new" if style.insert else "flow")
 
 
-@element("pay")
+@element("pay", odd=("no id", "reset", "slow"), weight=3)
 def workflow_retry(part: Part, style: Style) -> Iterator[str]:
     del style
     (who,) = part.who
@@ -149,9 +149,9 @@ def workflow_later(part: Part, style: Style) -> Iterator[str]:
     yield from _flow(part, f'(retry-later ((after 0.01) (attempts 9)) (pay :who "{part.who[0]}"))')
 
 
-def _flow(part: Part, source: str, functions: str = "pay", *, how: str = "tasks") -> Iterator[str]:
+def _flow(part: Part, source: str, functions: str = "pay", *, how: str = "tasks", label: str = "flow") -> Iterator[str]:
     yield f"flow = Workflow('{source}', name=\"flow-{part.who[0]}\", {how}=[{functions}])"
-    yield f'say("flow {part.who[0]}", await flow.run(session))'
+    yield f'say("{label} {part.who[0]}", await flow.run(session))'
 
 
 @element("pay", "payroll", names=3)
@@ -216,12 +216,11 @@ def stages_again(part: Part, style: Style) -> Iterator[str]:
     yield f'say("text {who}", ended.results["plan"]["text"])'
 
 
-@element("review", whats="", names=2, odd=())
+@element("review", whats="", names=2, odd=(), inserts=True, weight=2)
 def tasks(part: Part, style: Style) -> Iterator[str]:
     """One prompt, with other inputs."""
-    del style
     yield "reviews = TaskSystem(review)"
-    yield f"for who in {listed(part.who)}:"
+    yield f"for who in {listed(part.names(style))}:"
     yield '    text = await reviews.run(Task("Review the document.", name="review", inputs={"doc": who}), session=session)'
     yield '    say(f"about {who}", text)'
 

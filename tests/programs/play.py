@@ -8,9 +8,11 @@ is untyped.
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -38,7 +40,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Wrong:
-    """One thing that must not be. doubled, changed, swapped, invented, shared, stuck, untyped, hung, unsettled."""
+    """One thing that must not be: doubled, changed, swapped, invented, shared, stuck, untyped, mistaken, drifted, hung, unsettled."""
 
     kind: str
     what: str
@@ -136,10 +138,10 @@ class _Play:
             # An error of the program's own; with Holdfast's help it is the same in each run.
             story.end = "failed"
             return
-        done = set(_times(written(EFFECTS, str(self._folder))))
-        may_be = any(part.element.may_refuse == "first" for part in self._program.parts)
-        is_mistaken = may_be and any(words in end.message for words in _MISTAKES)
-        if is_mistaken or (self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY)):
+        is_mistaken = self._may_be_mistaken() and self._is_mistake(end)
+        if is_mistaken or (
+            self._program.may_refuse(self._done()) and any(word in end.message for word in _NAMES_A_WAY)
+        ):
             story.end = "refused"
             return
         if self._cause_is_the_programs(end):
@@ -148,14 +150,25 @@ class _Play:
         story.trace = end.trace
         story.add("stuck", f"{end.code}: {end.message[:400]}")
 
+    def _done(self) -> set[tuple[str, str]]:
+        return set(_times(written(EFFECTS, str(self._folder))))
+
+    def _may_be_mistaken(self) -> bool:
+        """Whether the program has a part that cannot be right."""
+        return any(part.element.may_refuse == "first" for part in self._program.parts)
+
+    @staticmethod
+    def _is_mistake(end: End) -> bool:
+        return any(words in end.message for words in _MISTAKES)
+
     def _cause_is_the_programs(self, end: End) -> bool:
         """Whether a task or workflow says that a function of the program failed."""
         odd = any(part.odd in ("no id", "reset", "refused") for part in self._program.parts)
         if end.code.startswith("TASK_OUTPUT") and any(part.kind == "tasks_unsafe" for part in self._program.parts):
             # It asks for a number, and the bank gives none.
             return True
-        if self._program.edit == "renamed parameter" and end.code == "TASK_EVALUATION_FAILED":
-            # A program of the workflow language gives the parameter by its name.
+        if self._program.edit == "renamed parameter" and end.code in ("TASK_EVALUATION_FAILED", "TOOL_INPUT_INVALID"):
+            # A program of the workflow language, or a call of a tool by name, gives the parameter by its name.
             return True
         return odd and end.code.startswith(("TASK_", "TOOL_EXECUTION", "SYS_PROGRAMMING", "CONN_"))
 
@@ -170,6 +183,12 @@ class _Play:
         if end.how == "raised" and not end.ours and end.error not in _OF_THE_PROGRAM:
             self._story.trace = end.trace
             self._story.add("untyped", f"{end.error}: {end.message[:300]}")
+        if end.how == "raised" and self._is_mistake(end) and not self._may_be_mistaken():
+            self._story.trace = end.trace
+            self._story.add("mistaken", f"{end.error}: {end.message[:300]}")
+        if end.code == "SESS_STEP_DRIFT" and not self._program.may_refuse(self._done()):
+            self._story.trace = end.trace
+            self._story.add("drifted", end.message[:300])
         self._look()
         return end
 
@@ -181,7 +200,9 @@ class _Play:
             kept.mkdir(exist_ok=True)
             for file in files:
                 shutil.copy(file, kept)
-        # A store that is deleted, or was not there yet, is no store that is set back.
+            if not _has_sessions(kept / "work.db"):
+                shutil.rmtree(kept)
+        # A store that is deleted is no store that is set back. And a session that the backup does not have yet is simply a new one.
         if start.restore and (kept / "work.db").exists():
             for file in (*files, self._folder / "work.db-shm"):
                 file.unlink(missing_ok=True)
@@ -222,6 +243,12 @@ _OF_THE_PROGRAM = frozenset({"KeyError", "ConnectionResetError", "ConnectionRefu
 def effects_of(folder: Path) -> Counter[tuple[str, str]]:
     """Return how often each effect of a program happened."""
     return _times(written(EFFECTS, str(folder)))
+
+
+def _has_sessions(store: Path) -> bool:
+    with closing(sqlite3.connect(store)) as connection:
+        tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'session'").fetchone()[0]
+        return bool(tables and connection.execute("SELECT count(*) FROM session").fetchone()[0])
 
 
 def _times(effects: list[dict[str, Any]]) -> Counter[tuple[str, str]]:

@@ -91,16 +91,14 @@ EDITS = {
 _REFUSABLE = frozenset({"insert", "wrap", "reorder", "parameter", "renamed parameter"})
 """After these edits a typed drift is an allowed end: a call has another place, or stands before a recorded one."""
 
+_TURNS_WITHOUT_KEYS = ("turns", "turns_same", "turns_one_fails", "turn_loop")
+
 EVENTS = ("disk", "clock", "restore", "behind", "reopen", "nobody")
 """disk: commits take milliseconds. clock: the wall clock jumps between two starts. restore: the store is set back to a backup. behind: the same under the running program.
 reopen: the program opens its session twice. nobody: no person is attached; questions and doubts are settled at the store, between two
 starts."""
 
-KNOWN: dict[str, str] = {
-    "other_account": "a call that was rejected is made again by the next run, although the program went another way after it",
-    "event:restore": "a start that was killed between a commit and the note of it beside the file: the loss of that commit is not noticed",
-    "event:reopen": "an opening is a run: a program that opens its session twice looks like one that was started twice",
-}
+KNOWN: dict[str, str] = {}
 """The elements, odds, edits and events that are off in the sample of `make test`, each with the finding that must be fixed first."""
 
 SWITCHES = (
@@ -241,9 +239,12 @@ def draw(seed: int, switches: Iterable[str] = SWITCHES, *, kills: int = 5, start
     drawn = next(([kind] for kind in drawn if ELEMENTS[kind].alone), drawn)
     parts = tuple(_part(rng, kind, names, on) for kind in drawn)
     edits = [edit for edit in EDITS if f"edit:{edit}" in on]
-    if any(part.kind in ("turns", "turns_same") for part in parts):
+    if any(part.kind in _TURNS_WITHOUT_KEYS for part in parts):
         # A turn without a key may be meant anew, and with another call than an earlier turn of its words.
         edits = [edit for edit in edits if not EDITS[edit].typed]
+    if any(part.kind == "workflow_tools" for part in parts):
+        # Its program gives the parameter by its name, and may handle the failure of a call that does not fit any more.
+        edits = [edit for edit in edits if edit != "renamed parameter"]
     edit = rng.choice(edits) if edits and rng.random() < 0.35 else ""
     happens = {event: f"event:{event}" in on and rng.random() < (0.5 if event == "disk" else 0.25) for event in EVENTS}
     program = Program(

@@ -14,7 +14,7 @@ from holdfast.agents import once as agents_once  # noqa: F401 - loaded, so that 
 from holdfast.once import replay
 from holdfast.once.identity import function_name
 from holdfast.runtime.left_behind import LeftBehind
-from holdfast.sessions import call, doubts, journal, place, session, siblings, step_runner
+from holdfast.sessions import call, doubts, journal, openings, place, session, siblings, step_runner
 from holdfast.sessions.callee import given_hash
 from holdfast.sessions.repeated_turns import EqualTurnSteps
 from holdfast.sessions.step_runner import StepRunner
@@ -119,6 +119,11 @@ def xd17(put: Put) -> None:
     put(siblings, "let_others_act", let_others_act)
 
 
+def xd19(put: Put) -> None:
+    """Each opening of a session is a run of the program."""
+    put(openings, "keep", lambda *_: None)
+
+
 def xk1(put: Put) -> None:
     """A failure of a task of a workflow is one that `retry` may catch."""
     put(workflow_run, "in_doubt", lambda *_: False)
@@ -175,6 +180,7 @@ BUGS: dict[str, Callable[[Put], None]] = {
         xd14,
         xd16,
         xd17,
+        xd19,
         xk1,
         xk2,
         xk4,

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast import tool
 from holdfast.faults import HoldfastError
-from holdfast.sessions import Session
+from holdfast.sessions import Session, openings
 from holdfast.stores import Commit, MemoryStore, Receipt
 from holdfast.stores.errors import unavailable
 
@@ -37,6 +37,7 @@ class FailingStore(MemoryStore):
 
 async def killed(store: MemoryStore, work: Callable[[Session], Awaitable[object]], **options: Any) -> None:
     """Work in a session that ends as a killed process does: without leaving it."""
+    next_run()
     session = Session.open("s", store=store, **options)
     await session.__aenter__()
     try:
@@ -46,6 +47,11 @@ async def killed(store: MemoryStore, work: Callable[[Session], Awaitable[object]
     else:
         raise AssertionError("the work was to be killed")
     await dies(session)
+
+
+def next_run() -> None:
+    """What comes now is another run of the program, as if another process made it."""
+    openings._KEPT.clear()
 
 
 async def dies(session: Session) -> None:

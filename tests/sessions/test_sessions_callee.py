@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, code_of, killed
+from sessions_kit import Crash, code_of, killed, next_run
 
 from holdfast import tool
 from holdfast.events import StepNotReplayed
@@ -98,6 +98,7 @@ def test_XD8_another_value_of_a_default_is_another_call() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(send, "ada")
+        next_run()
         with pytest.raises(HoldfastError) as raised:
             async with Session.open("s", store=store) as session:
                 await session.step(send, "ada", tries=4)
@@ -243,6 +244,7 @@ def test_XD8_an_unsafe_step_that_a_run_did_not_call_is_reported_and_stays_visibl
         with default_runtime().on(capture):
             for renamed in (charge, charge, charge_card):
                 assert not capture.of(StepNotReplayed)
+                next_run()
                 async with Session.open("s", store=store) as session:
                     await session.step(renamed, 5)
         (event,) = capture.of(StepNotReplayed)
@@ -268,6 +270,7 @@ def test_a_name_that_a_tool_is_given_later_is_drift_and_no_second_payment() -> N
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(version(), 5)
+        next_run()
         async with Session.open("s", store=store) as session:
             with pytest.raises(HoldfastError, match="another name") as drift:
                 await session.step(version(name="charge"), 5)

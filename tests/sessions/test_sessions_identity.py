@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, code_of, dies, killed
+from sessions_kit import Crash, code_of, dies, killed, next_run
 
 from holdfast import OutcomeUnknownError, Policy, recover, tool
 from holdfast.faults import HoldfastError, InvalidError
@@ -266,6 +266,7 @@ def test_FD3_an_unsafe_step_with_other_arguments_is_drift_that_shows_both() -> N
         async with Session.open("s", store=store) as session:
             await session.step(deploy, "version 2", at=next(clock))
         for _ in range(2):
+            next_run()
             async with Session.open("s", store=store) as session:
                 error = await drift_of(session.step(deploy, "version 2", at=next(clock)))
                 assert 'Before: deploy("version 2", at=1). Now: deploy("version 2", at=' in error.fault.message
@@ -285,6 +286,7 @@ def test_FD3_the_arguments_that_drift_shows_are_masked_and_cut_around_the_first_
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(send, "a" * 500 + "left" + "b" * 900, api_key=key)
+        next_run()
         async with Session.open("s", store=store) as session:
             error = await drift_of(session.step(send, "a" * 500 + "right" + "b" * 900, api_key=key))
             message = error.fault.message

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, code_of, killed
+from sessions_kit import Crash, code_of, killed, next_run
 
 from holdfast import tool
 from holdfast.faults import HoldfastError, InvalidError
@@ -128,6 +128,7 @@ def test_XD8_an_unsafe_call_that_was_moved_into_a_step_is_drift() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(pay, "ada")
+        next_run()
         with pytest.raises(HoldfastError) as raised:
             async with Session.open("s", store=store) as session:
 

@@ -914,3 +914,27 @@ def test_FC7_signing_in_is_not_offered_for_a_file_that_may_not_be_touched():
 def test_FR21_a_mode_that_would_do_nothing_is_rejected(mode: Any) -> None:
     with pytest.raises(InvalidError, match=r"session\.mode: expected .*ask"):
         Session.open("s", store=MemoryStore(), mode=mode)
+
+
+def test_XB6_many_questions_at_once_read_the_log_together():
+    """Each question read the log at each news of it: 900 questions kept the server of all sessions busy for minutes."""
+
+    class Counting(MemoryStore):
+        reads = 0
+
+        async def read(self, *args, **options):
+            self.reads += 1
+            return await super().read(*args, **options)
+
+    class Ann:
+        async def ask(self, question):
+            await asyncio.sleep(0)
+            return Answer(question.prompt)
+
+    async def main():
+        async with Counting() as store, Session.open("many", store=store, interactors=[Ann()]) as session:
+            said = await asyncio.gather(*(session.ask(f"question {n}?") for n in range(100)))
+            assert said == [f"question {n}?" for n in range(100)]
+            return store.reads
+
+    assert asyncio.run(main()) < 2_000

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, code_of, killed, square
+from sessions_kit import Crash, code_of, killed, next_run, square
 
 from holdfast import OutcomeUnknownError, Policy, recover, tool
 from holdfast.faults import HoldfastError, InvalidError
@@ -326,6 +326,7 @@ def test_drift_of_a_step_of_unknown_outcome_that_is_accepted_stays_unknown() -> 
         async with Session.open("s", store=store) as session:
             with pytest.raises(ConnectionResetError):
                 await session.step(lose, "a")
+        next_run()
         async with Session.open("s", store=store) as session:
             (key,) = session.unknown
             await session.accept(key)

@@ -1643,3 +1643,23 @@ async def test_XK10_the_result_of_a_stage_is_a_value_of_its_completion():
     assert ended.result_of(untyped) == ended.results["typed"] == {"title": "tides", "ok": True}
     with pytest.raises(KeyError):
         ended.result_of(Stage("other", review))
+
+
+@pytest.mark.parametrize(
+    ("code", "attempts"), [("AUTH_FAILED", 1), ("PROVIDER_BILLING", 1), ("PROVIDER_OVERLOADED", 3)]
+)
+async def test_XL3_what_only_a_person_can_end_is_not_tried_again(code, attempts):
+    made = []
+
+    async def act(work):
+        made.append(work.attempt)
+        raise HoldfastError(Fault.of(code))
+
+    machine = StageMachine(
+        [Stage("a", act, setup=lambda ctx: None, retry=Tries(attempts=3, backoff=Backoff(initial=0)))]
+    )
+    async with Session.open("s", store=MemoryStore()) as session:
+        with pytest.raises(StageError) as caught:
+            await machine.run(session)
+    assert made == list(range(1, attempts + 1))
+    assert code in caught.value.fault.message

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,5 +99,30 @@ def test_XA13_a_test_that_is_ended_shows_what_it_has_and_leaves_nothing_behind(t
         shown, said = process.communicate(timeout=60)
     assert "killed" in shown.splitlines()[0]
     assert f"{number.name} ended the test after" in said
+    assert process.returncode == 130
+    assert list(temporary.iterdir()) == []
+
+
+def test_XA13_a_test_that_is_ended_before_its_first_kill_says_so_and_leaves_nothing_behind(tmp_path: Path):
+    work, temporary = tmp_path / "work", tmp_path / "tmp"
+    work.mkdir()
+    temporary.mkdir()
+    (work / "agent.py").write_text(f"import time\nopen({str(tmp_path / 'begun')!r}, 'w').close()\ntime.sleep(600)\n")
+    command = [sys.executable, "-m", "holdfast", "crashtest", "--", sys.executable, "agent.py"]
+    with subprocess.Popen(
+        command,
+        cwd=work,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        shown, said = process.communicate(timeout=60)
+    assert shown == "nothing was killed\n"
+    assert said == "note: SIGTERM ended the test before the first kill\n"
     assert process.returncode == 130
     assert list(temporary.iterdir()) == []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import msgspec
 import pytest
 
 from holdfast import InvalidError, tool
 from holdfast.runtime import secrets
+from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.tools import Toolbox
 from holdfast.tools.results import structured
 from holdfast.tools.toolbox import structured_result
@@ -102,6 +104,9 @@ RAISED = {
     "an error without a text": OddError(),
     "an error with a lone surrogate": ValueError("\ud800"),
     "an error of 20 MB": ValueError("x" * 20_000_000),
+    "an error of 20 MB of words": ValueError("no " * 7_000_000),
+    "an error with a line of dashes": ValueError("-" * 60_000),
+    "an error with many backslashes": ValueError("\\a" * 30_000),
 }
 
 
@@ -142,6 +147,26 @@ def test_any_exception_is_a_failed_call_and_ends_nothing_else(name, is_async):
     assert answer.is_error
     assert answer.fault.maybe_executed
     json.loads(answer.content)
+
+
+@pytest.mark.parametrize(
+    "name", ["an error of 20 MB of words", "an error with a line of dashes", "an error with many backslashes"]
+)
+def test_XT3_a_long_text_of_an_error_takes_no_long_time(name):
+    began = time.thread_time()
+    fault = fault_of_tool(RAISED[name])
+    assert time.thread_time() - began < 1.0
+    assert fault.code == "TOOL_EXECUTION_FAILED"
+
+
+def test_XT3_a_path_is_masked_wherever_a_word_begins():
+    text = str(
+        fault_of_tool(
+            ValueError(r"no a/b.txt, ./c.py, -o/d.txt, C:\e\f.txt, \\g\h.md, ~/i, /etc/passwd; 1/2 is kept")
+        ).message
+    )
+    assert [word for word in ("a/b", "c.py", "d.txt", "f.txt", "h.md", "~/i", "passwd") if word in text] == []
+    assert "1/2 is kept" in text
 
 
 @pytest.mark.parametrize(

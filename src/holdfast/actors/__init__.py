@@ -14,6 +14,7 @@ messages  actors that take messages and return Responses, and their supervisor
 pool      `Pool`: partitions by key
 process   actors in processes of their own; `worker` is such a process
 ref       `Ref`: `ask`, `outcome` and `tell`
+resilience  retries, time limits and a circuit for operations that return Responses
 task      the host of coroutine functions
 supervisor  `Supervisor`: starts children, restarts and stops them; loop: the task that performs it; errors: what it raises;
             supervised_map: a child for each item
@@ -36,10 +37,32 @@ if TYPE_CHECKING:
     from holdfast.actors.group import Group
     from holdfast.actors.health import Health
     from holdfast.actors.host import Host, Place, Running
-    from holdfast.actors.messages import Message, MessageSupervisor
+    from holdfast.actors.messages import (
+        AKKA_SAMPLE,
+        ActorError,
+        ActorKilledError,
+        Errors,
+        Message,
+        MessageActor,
+        MessageSupervisor,
+        Response,
+        UnexpectedFailure,
+        ValidationError,
+        create_message,
+    )
     from holdfast.actors.pool import Pool
     from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
+    from holdfast.actors.resilience import (
+        CancellableOperation,
+        CircuitBreaker,
+        CircuitBreakerConfig,
+        OperationCancelledError,
+        OperationTimeoutError,
+        RetryConfig,
+        with_retry,
+        with_timeout,
+    )
     from holdfast.actors.supervisor import ChildInfo, Counts, Supervisor
     from holdfast.actors.task import Handle, ready
     from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors, VirtualRef
@@ -47,16 +70,23 @@ if TYPE_CHECKING:
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 __all__ = [
+    "AKKA_SAMPLE",
     "BY_KIND",
     "Actor",
+    "ActorError",
+    "ActorKilledError",
     "AskTimeoutError",
     "BashActor",
+    "CancellableOperation",
     "Child",
     "ChildInfo",
     "ChildNotFoundError",
     "ChildStoppedError",
+    "CircuitBreaker",
+    "CircuitBreakerConfig",
     "Counts",
     "Error",
+    "Errors",
     "Exit",
     "GaveUpError",
     "Group",
@@ -66,22 +96,32 @@ __all__ = [
     "IgnoreStart",
     "Killed",
     "Message",
+    "MessageActor",
     "MessageSupervisor",
     "Normal",
+    "OperationCancelledError",
+    "OperationTimeoutError",
     "Place",
     "Pool",
     "Ref",
     "RemoteError",
+    "Response",
+    "RetryConfig",
     "Running",
     "SaveError",
     "Shutdown",
     "StartError",
     "Supervisor",
+    "UnexpectedFailure",
+    "ValidationError",
     "VirtualActor",
     "VirtualActors",
     "VirtualRef",
     "control",
+    "create_message",
     "ready",
+    "with_retry",
+    "with_timeout",
 ]
 
 _HOMES = (
@@ -94,10 +134,30 @@ _HOMES = (
     | dict.fromkeys(("ChildInfo", "Counts", "Supervisor"), "holdfast.actors.supervisor")
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
     | dict.fromkeys(("SaveError", "VirtualActor", "VirtualActors", "VirtualRef"), "holdfast.actors.virtual")
+    | dict.fromkeys(
+        (
+            *(
+                "AKKA_SAMPLE",
+                "ActorError",
+                "ActorKilledError",
+                "Errors",
+                "Message",
+                "MessageActor",
+                "MessageSupervisor",
+            ),
+            *("Response", "UnexpectedFailure", "ValidationError", "create_message"),
+        ),
+        "holdfast.actors.messages",
+    )
+    | dict.fromkeys(
+        (
+            *("CancellableOperation", "CircuitBreaker", "CircuitBreakerConfig", "OperationCancelledError"),
+            *("OperationTimeoutError", "RetryConfig", "with_retry", "with_timeout"),
+        ),
+        "holdfast.actors.resilience",
+    )
     | {
         "BY_KIND": "holdfast.supervision.directive",
-        "Message": "holdfast.actors.messages",
-        "MessageSupervisor": "holdfast.actors.messages",
         "BashActor": "holdfast.actors.bash",
         "Actor": "holdfast.actors.actor",
         "AskTimeoutError": "holdfast.actors.cell",

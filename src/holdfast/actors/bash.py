@@ -22,6 +22,7 @@ import msgspec
 from holdfast import options
 from holdfast.actors.messages import Message, MessageActor, Response
 from holdfast.faults import Fault, Partial
+from holdfast.policies.profiles import ACTOR
 from holdfast.runtime.runtime import default_runtime
 from holdfast.tools.process import run
 from holdfast.tools.process_error import Finished, ProcessError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.tools.process import Process, Run
 
-__all__ = ["BashActor", "BashStream", "StreamEvent"]
+__all__ = ["BashActor", "BashStream", "StreamEvent", "create_bash_actor"]
 
 
 class StreamEvent(TypedDict, total=False):
@@ -69,8 +70,8 @@ class BashActor(MessageActor):
         self,
         id: str,  # noqa: A002 - the word of the specification
         *,
-        timeout: float = 30.0,
-        stream_timeout: float = 300.0,
+        timeout: float = ACTOR.timeout("bash"),
+        stream_timeout: float = ACTOR.timeout("stream"),
         idle: float | None = None,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -111,10 +112,6 @@ class BashActor(MessageActor):
         except ProcessError as error:
             return _failed(error, text)
         return {"success": True, "data": _data(finished), "metadata": {"durationMs": _ms(finished)}}
-
-    async def receive(self, message: Message) -> Response:
-        """Do the same as `send`: that is what a supervisor calls."""
-        return await self.send(message)
 
     def stream(self, message: Message) -> BashStream:
         """Run the command of a message and return its output as it comes. Use it with `async with`.
@@ -159,6 +156,11 @@ class BashActor(MessageActor):
             env=self._env,
             output_cap=self._output_cap,
         )
+
+
+def create_bash_actor(id: str, timeout: float = ACTOR.timeout("bash") * 1000) -> BashActor:  # noqa: A002 - the word of the specification
+    """Return a Bash actor whose commands may take `timeout` milliseconds: `create_bash_actor("bash", timeout=100)`."""
+    return BashActor(id, timeout=timeout / 1000)
 
 
 class BashStream:

@@ -176,6 +176,10 @@ class Cell:
         error = stopped_error(self.name, exit) if error is None else error
         for letter in self.mailbox.close(error):
             self.drop(letter, "stopped", error)
+        if self._timer is not None and not any(True for _ in self.mailbox.letters()):
+            # It would hold the instance, its error and its last result until the longest `ask` had timed out.
+            self._timer.cancel()
+            self._timer = None
         watchers, self._watchers = self._watchers, None
         for notify in watchers or ():
             notify(exit)

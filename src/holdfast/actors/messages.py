@@ -20,13 +20,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Required, TypeAlias, TypedDict, cast
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Required, TypeAlias, TypedDict, cast, get_args
 
 import msgspec
 
 from holdfast import options
+from holdfast.actors.crash import crash_of, log_traceback
+from holdfast.events import ChildExited, ChildRestarting, GaveUp
 from holdfast.faults import Err, Fault, InvalidError, Ok
+from holdfast.policies.profiles import ACTOR
 from holdfast.runtime.runtime import default_runtime
+from holdfast.supervision.exits import Error
 from holdfast.views import response as view
 from holdfast.views.response import ActorError, Errors, ErrorType
 
@@ -46,11 +52,16 @@ __all__ = [
     "MessageActor",
     "MessageSupervisor",
     "Response",
+    "SupervisorConfig",
     "UnexpectedFailure",
     "ValidationError",
+    "create_message",
 ]
 
 Strategy: TypeAlias = Literal["one-for-one", "one-for-all"]
+Supervision: TypeAlias = Literal["ignore", "restart", "fail_parent"]
+_RESTARTS = int(ACTOR.limits["restarts"])
+_WINDOW_MS = ACTOR.limits["restart_window_s"] * 1000
 _STOP_S = 5.0
 """Seconds that the hook `stop` of an actor may take before the actor is abandoned."""
 
@@ -64,6 +75,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     payload: Any = None
     correlation_id: str | None = None
     """Set by the sender to connect several messages."""
+
+
+def create_message(type: str, payload: Any = None) -> Message:  # noqa: A002 - the word of the specification
+    """Return a message with an id of its own: `await bash.send(create_message("exec", "sleep 10"))`."""
+    return Message(id=f"m-{uuid.uuid4().hex[:12]}", type=type, payload=payload)
 
 
 class ErrorDocument(TypedDict, total=False):
@@ -132,7 +148,7 @@ restart budget."""
 
 
 class MessageActor:
-    """An actor that takes messages. A method `on_get(payload)` handles messages of the type `get`; override `receive` to do it all.
+    """An actor that takes messages. A method `on_get(payload)` handles messages of the type `get`; override `send` to do it all.
 
         class Task(MessageActor):
             async def on_update(self, payload):
@@ -163,8 +179,8 @@ class MessageActor:
     async def stop(self) -> None:
         """Hook: called when the supervisor stops."""
 
-    async def receive(self, message: Message) -> Response:
-        """Return the Response to a message."""
+    async def send(self, message: Message) -> Response:
+        """Return the Response to a message: `response = await notes.send(create_message("get"))`."""
         handle = getattr(self, f"on_{message.type}", None)
         if handle is None:
             return self._unknown(message.type)
@@ -179,14 +195,50 @@ class MessageActor:
 
 
 class _Child:
-    __slots__ = ("actor", "factory", "lock", "restarts")
+    __slots__ = ("actor", "factory", "has_ended", "limit", "lock", "made", "restarts", "supervision", "task")
 
-    def __init__(self, factory: Callable[[], Any], actor: Any) -> None:
+    def __init__(self, factory: Callable[[], Any], actor: Any, supervision: Supervision) -> None:
         self.factory = factory
+        self.supervision = supervision
         self.actor = actor
         self.lock = asyncio.Lock()
         self.restarts: list[float] = []
         """When it was restarted, inside the window."""
+        self.made = 1
+        """How many instances there were."""
+        self.limit: asyncio.Timeout | None = None
+        """The time limit of the message that it works on."""
+        self.task: asyncio.Task[Any] | None = None
+        """The task that works on the message."""
+        self.has_ended = False
+
+    async def work(self, answer: Awaitable[Any], limit: asyncio.Timeout) -> Any:
+        """Return what the actor returns, within a limit."""
+        self.limit, self.task = limit, asyncio.current_task()
+        try:
+            async with limit:
+                return await answer
+        finally:
+            self.limit = self.task = None
+
+    async def end_message(self) -> None:
+        """End the message that it works on, and wait for that. One that ignores it is left behind."""
+        if self.task is asyncio.current_task():
+            # The actor stops its own supervisor: it ends after this message.
+            return
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(asyncio.get_running_loop().time())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S), self.lock:
+                pass
+
+
+class SupervisorConfig(TypedDict, total=False):
+    """The options of a `MessageSupervisor` as one value: `MessageSupervisor(**config)`."""
+
+    max_restarts: int
+    window_ms: float
+    strategy: Strategy
 
 
 class MessageSupervisor:
@@ -196,9 +248,11 @@ class MessageSupervisor:
             await supervisor.supervise(lambda: Notes("notes-1"))
             response = await supervisor.send("notes-1", Message(id="m-1", type="get"))
 
-    max_restarts, window_ms: how often each actor is restarted within the window. At the next crash it is removed.
+    max_restarts, window_ms: how often each actor is restarted within the window. At the next crash it is removed. In a phase without
+    supervision (`phase = 2` in the settings) a crash is returned, and the actor stays as it is.
     strategy: `one-for-one` restarts the actor that crashed, `one-for-all` restarts all of them.
     timeout_ms: the most time that a message may take; by default there is no limit.
+    name: its name in events and in the log.
     Wrong options raise `InvalidError`.
     """
 
@@ -206,23 +260,29 @@ class MessageSupervisor:
     def __init__(
         self,
         *,
-        max_restarts: int = 3,
-        window_ms: float = 60_000,
+        max_restarts: int = _RESTARTS,
+        window_ms: float = _WINDOW_MS,
         strategy: Strategy = "one-for-one",
         timeout_ms: float | None = None,
+        name: str = "supervisor",
         runtime: Runtime | None = None,
     ) -> None:
+        options.name("supervisor.name", name)
         options.count("supervisor.max_restarts", max_restarts, least=0)
         options.seconds("supervisor.window_ms", window_ms)
         options.seconds("supervisor.timeout_ms", timeout_ms, optional=True)
         options.one_of("supervisor.strategy", strategy, ("one-for-one", "one-for-all"))
         self._max_restarts, self._window_ms, self._strategy = max_restarts, window_ms, strategy
+        self.name = name
         self._timeout = None if timeout_ms is None else timeout_ms / 1000
         self._runtime = default_runtime() if runtime is None else runtime
         self._children: dict[str, _Child] = {}
 
-    async def supervise(self, factory: Callable[[], Any]) -> str:
+    async def supervise(self, factory: Callable[[], Any], supervision: Supervision = "restart") -> str:
         """Make an actor with `factory`, start it, and return its id. The factory makes its successors too.
+
+        supervision: what a crash does. `restart`: a new instance takes its place. `ignore`: it stays as it is. `fail_parent`: the
+        supervisor stops, with all its actors.
 
         Raises what the factory or the hook `start` raises, and `InvalidError` for an id that is taken, or for an actor
         instead of a factory: an instance that crashed cannot be made again.
@@ -233,11 +293,12 @@ class MessageSupervisor:
             raise InvalidError.at(
                 "supervise", "a function that makes an actor, such as lambda: Notes('notes-1')", factory
             )
+        options.one_of("supervise.supervision", supervision, get_args(Supervision))
         actor = await _made(factory)
         name = actor.id
         if name in self._children:
             raise InvalidError.saying("supervise", "an id that no other actor has", repr(name))
-        self._children[name] = _Child(factory, actor)
+        self._children[name] = _Child(factory, actor, supervision)
         return str(name)
 
     @property
@@ -270,9 +331,16 @@ class MessageSupervisor:
             return await self._pass_on(id, child, message)
 
     async def stop(self) -> None:
-        """Stop all actors, the last one first. What their hooks raise is reported as an event."""
+        """Stop all actors, the last one first, and what they work on. What their hooks raise is reported as an event.
+
+        The sender of a message that is being worked on gets a Response: that of the actor if its hook `stop` ends the work, as the hook
+        of a `BashActor` does, else ACTOR_STOPPED.
+        """
         for name in reversed(self.ids):
-            await self._stop(self._children.pop(name).actor)
+            child = self._children.pop(name)
+            child.has_ended = True
+            await self._stop(child.actor)
+            await child.end_message()
 
     async def __aenter__(self) -> Self:
         return self
@@ -281,11 +349,14 @@ class MessageSupervisor:
         await self.stop()
 
     async def _pass_on(self, name: str, child: _Child, message: Message) -> Response:
-        actor, began, limit = child.actor, time.perf_counter(), asyncio.timeout(self._timeout)
+        began = time.perf_counter()
+        response = await self._answer(name, child, message)
+        return _with_duration(response, (time.perf_counter() - began) * 1000)
+
+    async def _answer(self, name: str, child: _Child, message: Message) -> Response:
+        actor, limit = child.actor, asyncio.timeout(self._timeout)
         try:
-            async with limit:
-                answer = await actor.receive(message)
-            return _with_duration(_response(answer), (time.perf_counter() - began) * 1000)
+            return _response(await child.work(actor.send(message), limit))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an actor never takes its supervisor with it
@@ -293,31 +364,48 @@ class MessageSupervisor:
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             if isinstance(error, TimeoutError) and limit.expired():
-                return _failed(self._timed_out(message))
+                stopped = Fault.of("ACTOR_STOPPED", maybe_executed=True, context={"actor": name})
+                return _failed(stopped if child.has_ended else self._timed_out(message))
             return await self._crashed(name, child, actor, error)
 
     async def _crashed(self, name: str, child: _Child, actor: Any, error: BaseException) -> Response:
         """Restart the actor within its budget, or remove it."""
         reason = str(error) or type(error).__name__
-        if child.actor is not actor:
-            # It was replaced with a sibling while it worked on this message, so it is restarted already.
+        self._report_crash(name, child, error)
+        is_kept = child.has_ended or not self._runtime.supervises or child.supervision == "ignore"
+        if is_kept or child.actor is not actor:
+            # If it was replaced with a sibling while it worked on this message, it is restarted already.
             return _crash(name, reason, len(child.restarts))
-        while self._may_restart(child):
+        while child.supervision == "restart" and self._may_restart(child):
             count = len(child.restarts)
+            self._report(ChildRestarting, name, error, attempt=count, delay=0.0)
             try:
                 await self._restart(name, child)
             except Exception as again:  # noqa: BLE001 - a factory that fails counts as another crash
-                reason = str(again) or type(again).__name__
+                error, reason = again, str(again) or type(again).__name__
                 continue
             return _crash(name, reason, count)
         self._children.pop(name, None)
-        context = {
-            "actor": name,
-            "restarts": self._max_restarts,
-            "window_s": self._window_ms / 1000,
-            "original_error": reason,
-        }
+        window = self._window_ms / 1000
+        if child.supervision == "fail_parent":
+            self._report(GaveUp, name, error, restarts=0, window=window)
+            await self._stop(actor)
+            await self.stop()
+            return _crash(name, reason, len(child.restarts))
+        self._report(GaveUp, name, error, restarts=self._max_restarts, window=window, child_only=True)
+        context = {"actor": name, "restarts": self._max_restarts, "window_s": window, "original_error": reason}
         return _failed(Fault.of("ACTOR_MAX_RESTARTS", context=context))
+
+    def _report_crash(self, name: str, child: _Child, error: BaseException) -> None:
+        log_traceback(error, f"{self.name}/{name}", self._runtime)
+        self._report(ChildExited, name, error, incarnation=child.made, reason=str(Error(error)))
+
+    def _report(self, kind: Any, name: str, error: BaseException, **facts: Any) -> None:
+        """Emit the event of a child, as a `Supervisor` does, with the fault that it failed with."""
+        if self._runtime.bus.wants(kind):
+            fault = crash_of(error, self._runtime.fault_of(error), f"{self.name}/{name}")
+            at = self._runtime.clock.wall()
+            self._runtime.bus.emit(kind(at=at, supervisor=self.name, child=name, fault=fault, **facts))
 
     def _may_restart(self, child: _Child) -> bool:
         """Count a restart, unless the budget is used up."""
@@ -330,6 +418,7 @@ class MessageSupervisor:
 
     async def _restart(self, name: str, child: _Child) -> None:
         child.actor = await _made(child.factory)
+        child.made += 1
         if self._strategy == "one-for-one":
             return
         for other in self.ids:
@@ -340,6 +429,7 @@ class MessageSupervisor:
         """Make a new instance of an actor that did not crash. The old one may finish the message that it works on."""
         # Not under the lock of the sibling: two that crash at once would wait for each other.
         old, sibling.actor = sibling.actor, await _made(sibling.factory)
+        sibling.made += 1
         await self._stop(old)
 
     async def _stop(self, actor: Any) -> None:
@@ -361,8 +451,8 @@ class MessageSupervisor:
 async def _made(factory: Callable[[], Any]) -> Any:
     """Return a new actor, started."""
     actor = await _awaited(factory())
-    if not (isinstance(getattr(actor, "id", None), str) and callable(getattr(actor, "receive", None))):
-        raise InvalidError.at("supervise", "a factory of actors, with `id` and `receive`", actor)
+    if not (isinstance(getattr(actor, "id", None), str) and callable(getattr(actor, "send", None))):
+        raise InvalidError.at("supervise", "a factory of actors, with `id` and `send`", actor)
     start = getattr(actor, "start", None)
     if start is not None:
         await _awaited(start())

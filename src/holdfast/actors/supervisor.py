@@ -181,7 +181,11 @@ class Supervisor:
                 f"supervisor {self.name}", "one block at a time", "a supervisor that is open already"
             )
         children = {} if self.rules.is_dynamic else self._children
-        self._run = Loop(path, self.rules, children, runtime)
+        rules = self.rules
+        if not runtime.supervises:
+            # Without supervision a child that crashed stays ended, and the others go on.
+            rules = msgspec.structs.replace(rules, max_restarts=0, on_exhausted="stop_child")
+        self._run = Loop(path, rules, children, runtime)
         await self._run.open()
         return self._run
 

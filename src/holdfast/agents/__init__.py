@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.approval import Approval
     from holdfast.agents.command import CommandAgent
-    from holdfast.agents.command_actor import CommandActor
+    from holdfast.agents.command_actor import ClaudeActor, CommandActor
     from holdfast.agents.command_faults import CommandError, CommandTimeoutError
     from holdfast.agents.function import FunctionAgent
     from holdfast.agents.hooks import Hooks
@@ -57,6 +57,7 @@ __all__ = [
     "Asking",
     "CallResult",
     "Checked",
+    "ClaudeActor",
     "CommandActor",
     "CommandAgent",
     "CommandError",
@@ -87,6 +88,7 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Agent": "holdfast.agents.agent",
     "AgentReply": "holdfast.agents.reply",
     "AnyAgent": "holdfast.agents.kind",
+    "ClaudeActor": "holdfast.agents.command_actor",
     "CommandActor": "holdfast.agents.command_actor",
     "CommandAgent": "holdfast.agents.command",
     "CommandError": "holdfast.agents.command_faults",

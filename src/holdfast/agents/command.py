@@ -25,7 +25,7 @@ from holdfast.agents.usage_limit import OnLimit
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import INTERACTIVE, Policy
-from holdfast.policies.profiles import ACTOR
+from holdfast.policies.profiles import ACTOR, PROFILES
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
@@ -50,6 +50,8 @@ __all__ = ["CommandAgent"]
 Resume: TypeAlias = "Literal['auto'] | Sequence[str] | None"
 
 _PROMPT, _SESSION = "{prompt}", "{session}"
+_TOTAL = 3600.0
+"""The usual limit for everything, known by identity: `total=3600.0` names one."""
 _OUTPUT_CAP = 1_073_741_824
 _SERVICES = {"claude": "agent-sdk"}
 """What the programs of a form depend on; others have a service of their own name."""
@@ -77,7 +79,8 @@ class CommandAgent:
     command: the program and its arguments. The prompt is written to its standard input; `"{prompt}"` as one of the arguments passes it
         there instead, where every user of the machine can read it in the list of processes.
     name: its name in circuits, events and messages; by default the program's.
-    start, idle, total: seconds until the first output (30), between two outputs (300), and for everything, retries included (3600).
+    start, idle, total: seconds until the first output (30), between two outputs (300), and for everything, retries included (3600; with
+        the profile `actor` 120, of a stream 300).
     form: what the program prints: `"claude"` (stream-json), `"codex"` (exec --json), `"acp"` (the Agent Client Protocol) or `"plain"`;
         `"auto"` finds it out.
     resume: arguments that let the program go on with a conversation of its own, such as `["--resume", "{session}"]`. `"auto"`: as the
@@ -105,7 +108,7 @@ class CommandAgent:
         name: str | None = None,
         start: float | None = 30.0,
         idle: float | None = 300.0,
-        total: float | None = 3600.0,
+        total: float | None = _TOTAL,
         form: Literal["auto", "claude", "codex", "acp", "plain"] = "auto",
         resume: Resume = "auto",
         if_lost: Literal["raise", "restart"] = "raise",
@@ -130,7 +133,7 @@ class CommandAgent:
         options.one_of("command_agent.on_limit", on_limit, get_args(OnLimit))
         self.name = name or PurePath(self._argv[0]).stem
         """Its name in circuits, events and messages."""
-        self.total = total
+        self._total = total
         self.on_limit: OnLimit = on_limit
         options.seconds("command_agent.expires", expires, optional=True)
         self.approval, self.grant, self.expires = approval, grant, expires
@@ -153,11 +156,37 @@ class CommandAgent:
         # A wrong option is found here, not when the first prompt comes.
         self.command(self._argv, "", total)
 
+    def total(self, *, is_stream: bool) -> float | None:
+        """Return the seconds for everything: as given, or as the profile of its policy has them for such agents."""
+        if self._total is not _TOTAL:
+            return self._total
+        chosen = self._policy or self.runtime.policy_for(self.target)
+        if self._policy is None and chosen.timeout is None:
+            # The first phase of a gradual introduction has no time limits yet.
+            return _TOTAL
+        limits = PROFILES[chosen.profile].timeouts
+        return limits.get("stream" if is_stream else "claude", _TOTAL)
+
     @property
     def policy(self) -> Policy:
         """The policy of its runs: as given, as configured for its name, or two attempts."""
-        chosen = self._policy or self.runtime.policy_for(self.target)
-        return DEFAULT_POLICY if chosen is INTERACTIVE and self._policy is None else chosen
+        if self._policy is not None:
+            return self._policy
+        chosen = self.runtime.policy_for(self.target)
+        if chosen is INTERACTIVE:
+            return DEFAULT_POLICY
+        tries = PROFILES[chosen.profile].tries.get("claude-send")
+        if tries is None or chosen.attempts is not None or chosen.backoff is not None:
+            return chosen
+        # The profile has numbers for such agents, and their time limits are their own.
+        return chosen.replace(
+            attempts=tries.attempts,
+            backoff=tries.backoff,
+            timeout=None,
+            deadline=None,
+            patience=None,
+            wait_for_circuit=False,
+        )
 
     async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
         """Let the program work on the prompt and return its answer.

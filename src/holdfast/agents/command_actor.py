@@ -9,24 +9,51 @@ is left.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 
+from holdfast import options
 from holdfast.actors.messages import Message, MessageActor, Response
+from holdfast.agents.command import DEFAULT_POLICY, CommandAgent
 from holdfast.agents.parts import Done
-from holdfast.faults import Fault, Ok
+from holdfast.faults import Err, Fault, Ok
+from holdfast.policies.profiles import ACTOR
 from holdfast.views import response as view
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
     from holdfast.actors.bash import StreamEvent
-    from holdfast.agents.command import CommandAgent
+    from holdfast.agents.feed import Feed
     from holdfast.agents.reply import AgentReply
+    from holdfast.runtime.runtime import Runtime
 
-__all__ = ["CommandActor"]
+__all__ = ["ClaudeActor", "CommandActor"]
+
+
+class _Work:
+    """One prompt that is worked on."""
+
+    def __init__(self) -> None:
+        self.scope = asyncio.timeout(None)
+        """Ends a call when it is rescheduled."""
+        self.feed: Feed | None = None
+        """The parts of a stream; None: nothing is streamed."""
+        self.ended = asyncio.Event()
+        self.is_cancelled = False
+
+    async def cancel(self) -> None:
+        """End it, and wait until its program has ended."""
+        self.is_cancelled = True
+        if self.feed is not None:
+            await self.feed.stop()
+            return
+        if not self.scope.expired():
+            self.scope.reschedule(asyncio.get_running_loop().time())
+        await self.ended.wait()
 
 
 class CommandActor(MessageActor):
@@ -39,19 +66,23 @@ class CommandActor(MessageActor):
     """
 
     type: ClassVar[Literal["deterministic", "agent"]] = "agent"
+    operation: ClassVar[str] = "command-line agent"
+    """What the message of a timeout calls its work."""
 
     def __init__(self, id: str, agent: CommandAgent) -> None:  # noqa: A002 - the word of the specification
         super().__init__(id)
         self._agent = agent
+        self._running: set[_Work] = set()
+
+    @property
+    def _streaming(self) -> CommandAgent:
+        """The agent whose work is streamed."""
+        return self._agent
 
     @classmethod
     def supported_types(cls) -> list[str]:
         """Return the types of messages that it handles."""
         return ["prompt"]
-
-    async def receive(self, message: Message) -> Response:
-        """Do the same as `send`: that is what a supervisor calls."""
-        return await self.send(message)
 
     async def send(self, message: Message) -> Response:
         """Let the agent work on the prompt of a message and return its Response: the reply is `data`.
@@ -61,12 +92,48 @@ class CommandActor(MessageActor):
         prompt = self._prompt(message)
         if not isinstance(prompt, str):
             return prompt
-        began = self._agent.runtime.clock.monotonic()
-        outcome = await self._agent.outcome(prompt)
-        milliseconds = round((self._agent.runtime.clock.monotonic() - began) * 1000)
+        clock = self._agent.runtime.clock
+        began = clock.monotonic()
+        with self._working() as work:
+            try:
+                async with work.scope:
+                    outcome = await self._agent.outcome(prompt)
+            except TimeoutError:
+                # Nothing else raises here: a limit of the agent is an outcome.
+                outcome = Err(Fault.of("SYS_CANCELLED", maybe_executed=True))
+        milliseconds = round((clock.monotonic() - began) * 1000)
         if isinstance(outcome, Ok):
             return _answered(outcome.value, milliseconds)
-        return _failed(outcome.fault, milliseconds)
+        return _failed(self._late(outcome.fault), milliseconds)
+
+    async def cancel(self) -> int:
+        """End the prompts that are worked on, with their programs; return how many there were. Their Responses say SYS_CANCELLED."""
+        running = tuple(self._running)
+        await asyncio.gather(*(work.cancel() for work in running))
+        return len(running)
+
+    async def stop(self) -> None:
+        """Hook: end the prompts that are worked on."""
+        await self.cancel()
+
+    @contextmanager
+    def _working(self) -> Iterator[_Work]:
+        work = _Work()
+        self._running.add(work)
+        try:
+            yield work
+        finally:
+            self._running.discard(work)
+            work.ended.set()
+
+    def _late(self, fault: Fault) -> Fault:
+        """Return the fault of a call that was not streamed: a limit that ended it is that of the operation."""
+        if fault.code != "PROVIDER_STREAM_STALLED" or "limit" not in fault.context:
+            return fault
+        context = {**fault.context, "operation": self.operation}
+        return Fault.of(
+            "TOOL_TIMEOUT", fault.message, context=context, maybe_executed=fault.maybe_executed, partial=fault.partial
+        )
 
     @asynccontextmanager
     async def stream(self, message: Message) -> AsyncIterator[AsyncIterator[StreamEvent]]:
@@ -89,19 +156,27 @@ class CommandActor(MessageActor):
             return
         clock = self._agent.runtime.clock
         began = clock.monotonic()
-        try:
-            async with self._agent.stream(prompt) as parts:
-                async for part in parts:
-                    if isinstance(part, Done):
-                        response = _answered(part.reply, round((clock.monotonic() - began) * 1000))
-                        yield self._event("result", {"response": response})
-                        return
-                    data = msgspec.to_builtins(part)
-                    yield self._event(data.pop("type"), data)
-        except Exception as error:  # noqa: BLE001 - any failure is the last event
-            fault = self._agent.runtime.fault_of(error)
-            response = _failed(fault, round((clock.monotonic() - began) * 1000))
-            yield self._event("error", {"response": response, "error": response.get("error")})
+
+        def milliseconds() -> int:
+            return round((clock.monotonic() - began) * 1000)
+
+        with self._working() as work:
+            try:
+                async with self._streaming.stream(prompt) as parts:
+                    work.feed = cast("Feed", parts)
+                    async for part in parts:
+                        if isinstance(part, Done):
+                            yield self._event("result", {"response": _answered(part.reply, milliseconds())})
+                            return
+                        data = msgspec.to_builtins(part)
+                        yield self._event(data.pop("type"), data)
+            except asyncio.CancelledError:
+                if not work.is_cancelled:
+                    raise
+                response = _failed(Fault.of("SYS_CANCELLED", maybe_executed=True), milliseconds())
+            except Exception as error:  # noqa: BLE001 - any failure is the last event
+                response = _failed(self._agent.runtime.fault_of(error), milliseconds())
+        yield self._event("error", {"response": response, "error": response.get("error")})
 
     def _event(self, kind: str, data: dict[str, Any]) -> StreamEvent:
         return {"type": kind, "data": data, "timestamp": self._agent.runtime.clock.wall()}
@@ -116,6 +191,58 @@ class CommandActor(MessageActor):
             case str(prompt) | {"prompt": str(prompt)} if prompt.strip():
                 return prompt
         return _rejected()
+
+
+class ClaudeActor(CommandActor):
+    """Claude Code as an actor: `ClaudeActor("claude-1", model="haiku")`. It needs the program `claude`.
+
+        async with MessageSupervisor() as supervisor:
+            await supervisor.supervise(lambda: ClaudeActor("claude-1", model="haiku"))
+            response = await supervisor.send("claude-1", create_message("prompt", "fix the tests"))
+
+    model: which one; by default the program's own choice. command: the program, and arguments that come first.
+    timeout_ms, stream_timeout_ms: the most time for a prompt (120,000), and for one that is streamed (300,000).
+    A lost network is tried once more, after about 5 s. Wrong options raise `InvalidError`. For more options make a `CommandActor`.
+    """
+
+    operation: ClassVar[str] = "Claude CLI call"
+
+    @options.suggests
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the word of the specification
+        *,
+        model: str | None = None,
+        command: Sequence[str] = ("claude",),
+        timeout_ms: float = ACTOR.timeout("claude") * 1000,
+        stream_timeout_ms: float = ACTOR.timeout("stream") * 1000,
+        runtime: Runtime | None = None,
+    ) -> None:
+        options.name("claude.model", model, optional=True)
+        options.seconds("claude.timeout_ms", timeout_ms)
+        options.seconds("claude.stream_timeout_ms", stream_timeout_ms)
+        arguments = ["-p", "--output-format", "stream-json", "--verbose", *(("--model", model) if model else ())]
+        tries = ACTOR.tries["claude"]
+        policy = DEFAULT_POLICY.replace(attempts=tries.attempts, backoff=tries.backoff, circuit=ACTOR.circuit)
+
+        def agent(milliseconds: float) -> CommandAgent:
+            return CommandAgent(
+                [*command, *arguments],
+                form="claude",
+                name=id,
+                total=milliseconds / 1000,
+                idle=None,
+                start=None,
+                policy=policy,
+                runtime=runtime,
+            )
+
+        super().__init__(id, agent(timeout_ms))
+        self._streamed = agent(stream_timeout_ms)
+
+    @property
+    def _streaming(self) -> CommandAgent:
+        return self._streamed
 
 
 def _rejected() -> Response:

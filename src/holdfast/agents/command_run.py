@@ -252,19 +252,20 @@ class CommandRun:
         return Talk(process, reader, Permissions(approver, self._session, self._key))
 
     def _time_left(self) -> float | None:
-        total = self._agent.total
+        total = self._agent.total(is_stream=self._feed is not None)
         if total is None:
             return None
         left = self._began + total - asyncio.get_running_loop().time()
         if left <= 0:
-            fault = Fault.of(
-                "PROVIDER_STREAM_STALLED",
-                f"{self._agent.name} did not finish within {total:g} s",
-                retryable=False,
-                context={"limit": "timeout", "timeout_s": total, "agent": self._agent.name},
-            )
-            raise command_error(fault)
+            raise command_error(msgspec.structs.replace(self._unfinished(total), retryable=False))
         return left
+
+    def _unfinished(self, total: float) -> Fault:
+        """Return the fault of a run that took longer than the limit for everything."""
+        context = {"limit": "timeout", "timeout_s": total, "agent": self._agent.name}
+        return Fault.of(
+            "PROVIDER_STREAM_STALLED", f"{self._agent.name} did not finish within {total:g} s", context=context
+        )
 
     async def _read_to_session(self, live: _Live) -> bool:
         """Read until the program has printed an id that it can be resumed with. False: it has ended without one."""
@@ -359,9 +360,18 @@ class CommandRun:
 
     def _fault(self, report: Report, form: Form, finished: Finished | None, stopped: Fault | None) -> Fault | None:
         agent = self._agent
+        total = agent.total(is_stream=self._feed is not None)
+        is_late = stopped is not None and stopped.context.get("limit") == "timeout"
+        if is_late and total is not None:
+            # The program was stopped after what was left of the limit; a person knows the limit.
+            stopped = self._unfinished(total)
         resumes = bool(self._conversation and agent.can_resume(form, report))
         now = agent.runtime.clock.wall()
-        return command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
+        fault = command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
+        if fault is None or not is_late:
+            return fault
+        took = round((asyncio.get_running_loop().time() - self._began) * 1000)
+        return msgspec.structs.replace(fault, context={**fault.context, "duration_ms": took})
 
     @property
     def _budget(self) -> Budget | None:

@@ -156,6 +156,12 @@ class Feed:
             self._task.result()
         return part
 
+    async def stop(self) -> None:
+        """Cancel the run, and wait until it has ended. Its reader then gets the cancellation."""
+        assert self._task is not None
+        self._task.cancel()
+        await _ended(self._task)
+
     def close(self) -> None:
         """Take no further events."""
         if self._subscription is not None:

@@ -449,7 +449,7 @@ class AgentRunner:
                     # Somebody closed the session after the message was taken and before its turn began.
                     turn.cancel()
                 text = str(turn.input["text"])
-                await self._work(session, text, turn.number, is_said=is_said)
+                await self._work_as_told(session, text, turn.number, is_said=is_said)
                 await self._publisher.flush()
         except AbortedError as error:
             await self._turn_failed(session, error.fault, "cancelled")
@@ -470,6 +470,13 @@ class AgentRunner:
         self._publisher.put("notification", problem(kind, fault, title))
         await self._publisher.flush()
         await session.abandon(f"{how}: {fault.code}")
+
+    async def _work_as_told(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
+        try:
+            await self._work(session, text, number, is_said=is_said)
+        except SystemExit as error:
+            # It may end its turn. The server belongs to all sessions.
+            raise RuntimeError(f"the agent called sys.exit({error.code!r})") from None
 
     async def _work(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
         if is_agent(self._agent):

@@ -75,8 +75,10 @@ class Publisher:
             await self.flush()
 
     async def flush(self) -> None:
-        """Store everything that waits. Raises what the store raises."""
+        """Store everything that waits, and let others come first. Raises what the store raises."""
         await self._write()
+        # A store in memory waits for nothing, and an agent that talks without an end would keep the event loop for itself.
+        await asyncio.sleep(0)
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -63,6 +63,19 @@ _SHOWN_BYTES = 32_768
 """The most sessions that the answer to `auth` lists, and their bytes: every client reads it at every connection."""
 _FRAME_REST = 1_000
 """Bytes of a message beside what it lists."""
+_LONG_S = 0.002
+"""A request that holds the event loop for longer is followed by a rest as long."""
+
+
+class _Others:
+    """Whether the event loop has come to anything else since this was made."""
+
+    def __init__(self) -> None:
+        self.came = False
+        asyncio.get_running_loop().call_soon(self._come)
+
+    def _come(self) -> None:
+        self.came = True
 
 
 class Requests:
@@ -109,6 +122,7 @@ class Requests:
         if message.type not in ("session_message", "message"):
             # What a client does after it sent a message comes after that message is stored.
             await self.finish()
+        others, begun = _Others(), self._hub.clock.monotonic()
         try:
             await handler(handle, handle.payload)
         except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client, and other clients go on
@@ -117,6 +131,10 @@ class Requests:
             # A message is counted when it is stored, and a rejected `auth` when the connection ends.
             if message.type not in ("session_message", "message") and not self._connection.machine.is_closed:
                 self._hub.reports.answered()
+        took = self._hub.clock.monotonic() - begun
+        if not others.came:
+            # Everybody else waited for it. Now they come first for as long: one client has half of the server at most.
+            await asyncio.sleep(took if took > _LONG_S else 0)
 
     async def finish(self) -> None:
         """Wait until everything that came before is stored."""

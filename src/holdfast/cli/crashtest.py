@@ -97,7 +97,8 @@ def _show(report: Report) -> None:
     show_text(report.summary)
     for note in report.notes:
         narrate(f"note: {note}")
-    narrate(f"runs: {report.started}")
+    if report.started:
+        narrate(f"runs: {report.started}")
 
 
 def _document(report: Report) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class Configurable(Protocol):
     """What settings can be applied to: a `Runtime`. Settings know nothing else about the runtime."""
 
     log: bool
+    supervises: bool
 
     def set_modes(self, mode: Mode | None, by_name: Mapping[str, Mode]) -> None:
         """Set the mode, and the modes of targets by the names of their circuits. None: as the runtime was made."""
@@ -95,8 +96,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
     """When to alert a person, and where to; used by `holdfast.sinks.raise_alerts`."""
     bridge: BridgeOptions = BridgeOptions()
     """Where a bridge listens, and its limits; used by `holdfast serve`."""
-    supervision: bool = False
-    """Whether actors are supervised. Phases 3 and 4 set it."""
+    supervision: bool = True
+    """Whether supervisors restart what crashed. Phases 1 and 2 say no."""
     source: str = "code"
     """Where the settings come from, for people: a file's name, `the environment`, `code` …"""
 
@@ -143,6 +144,7 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
         """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
         runtime.configure(self.policy, _by_name(self.targets, "config.targets"), self.source)
         runtime.set_modes(self.mode if self.enabled else "off", _by_name(self.modes, "config.modes"))
+        runtime.supervises = self.supervision
         if self.log is not None:
             runtime.log = self.log
 
@@ -211,22 +213,22 @@ def _start(tables: Mapping[str, Any], problems: Problems) -> tuple[Policy, bool]
     if len(given) > 1:
         problems.add_text(given[1], f"only one of {', '.join(STARTS)}", f"{' and '.join(given)} together")
     if not given:
-        return INTERACTIVE, False
+        return INTERACTIVE, True
     name, value = given[0], tables[given[0]]
     if name == "phase":
         # True is 1 for Python, so `phase = true` would be phase 1.
         if value in range(1, len(PHASES) + 1) and not isinstance(value, bool):
             return PHASES[value - 1].policy, PHASES[value - 1].supervision
         problems.add(name, f"a number from 1 to {len(PHASES)}", value)
-        return INTERACTIVE, False
+        return INTERACTIVE, True
     known: Mapping[str, Any] = BASES if name == "base" else PROFILES
     if not isinstance(value, str):
         problems.add(name, f"one of {', '.join(sorted(known))}", value)
     elif value not in known:
         problems.add_unknown(name, name, value, known)
     else:
-        return (BASES[value] if name == "base" else policy_of(PROFILES[value])), False
-    return INTERACTIVE, False
+        return (BASES[value] if name == "base" else policy_of(PROFILES[value])), True
+    return INTERACTIVE, True
 
 
 def _mode(table: Mapping[str, Any], path: str, problems: Problems) -> Mode | None:

@@ -115,7 +115,9 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
 class Uses:
     """The uses of the steps (or questions) of one turn, or of a session outside of turns, in this run of the program."""
 
-    def __init__(self, recorded: Mapping[str, Recorded]) -> None:
+    def __init__(self, recorded: Mapping[str, Recorded], *, called: frozenset[str] = frozenset()) -> None:
+        self._called = called
+        """Those that this run of the program called in an earlier opening of the session."""
         self._by_identity: dict[Identity, tuple[Use, ...]] = {}
         self._by_function: dict[tuple[str, str], list[Use]] = {}
         """By function and place."""
@@ -200,13 +202,17 @@ class Uses:
         if identity.place:
             # An equal call that stood outside, before the program was changed.
             uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=""), ())]
-        return [use.name for use in uses if not use.is_seen(attempts)]
+        return [use.name for use in uses if not use.is_seen(attempts) and use.name not in self._called]
 
     def _perhaps_not_called(self, fn: str, place: str, attempts: Attempts) -> list[Use]:
         if attempts:
             # In a later attempt of a recovery, what an earlier one called is not called yet.
             return self._by_function.get((fn, place), [])
-        waiting = {name: use for name, use in self._waiting.get((fn, place), {}).items() if use.seen is None}
+        waiting = {
+            name: use
+            for name, use in self._waiting.get((fn, place), {}).items()
+            if use.seen is None and name not in self._called
+        }
         self._waiting[fn, place] = waiting
         return list(waiting.values())
 
@@ -216,8 +222,14 @@ class Uses:
             use.name
             for (_, place), uses in self._by_function.items()
             for use in uses
-            if not place and use.seen is None and use.task is not None
+            if not place and use.seen is None and use.task is not None and use.name not in self._called
         ]
+
+    def called(self) -> frozenset[str]:
+        """Return the names of the steps that this run of the program has called, also in earlier openings of the session."""
+        return self._called.union(
+            use.name for uses in self._by_identity.values() for use in uses if use.seen is not None
+        )
 
     def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> tuple[Use, ...]:
         """Return the uses that a call may be, those first that earlier versions recorded. They may have been calls of several functions."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from holdfast import options
+from holdfast.policies.profiles import TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ class Limits(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     tokens: int | None = None
     turns: int | None = None
     attempts: int | None = None
-    warn_at: float = 0.8
+    warn_at: float = TASK.limits["resource_warning"]
     """The share of a limit at which one warning is due (N3-6)."""
     estimate_usd: float | None = None
     """What an attempt of unknown cost is charged. None: the mean of the attempts whose cost is known."""

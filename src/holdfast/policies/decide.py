@@ -623,7 +623,17 @@ class Skip(msgspec.Struct, frozen=True):
 
 
 # After these failures a fallback would hide a defect, repeat what may have happened, or answer a caller that has left.
-_NEVER_ANSWERED: frozenset[Code] = frozenset({"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"})
+_NEVER_ANSWERED: frozenset[Code] = frozenset(
+    {
+        "SYS_PROGRAMMING_ERROR",
+        "TOOL_OUTCOME_UNKNOWN",
+        "SYS_CANCELLED",
+        # An earlier run of the program has done it, or another process is about to.
+        "SESS_STEP_DRIFT",
+        "SESS_MANIFEST_DRIFT",
+        "SESS_LEASE_LOST",
+    }
+)
 
 
 def can_fall_back(fault: Fault, *, effect: Effect | None = None, wrong_arguments: bool = False) -> bool:

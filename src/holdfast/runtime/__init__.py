@@ -44,8 +44,8 @@ from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, page_of
 from holdfast.runtime.secrets import process_redactor, redactor_for
 
 if TYPE_CHECKING:
-    from holdfast.runtime.audit_shape import audit_shape
     from holdfast.runtime.cache import MemoryCache
+    from holdfast.runtime.error_audit import audit_shape
     from holdfast.runtime.runtime import Runtime, default_runtime, use_runtime
     from holdfast.runtime.suppress import suppressed
 
@@ -67,7 +67,7 @@ __all__ = [
 _HOMES = {
     "MemoryCache": "holdfast.runtime.cache",
     "Runtime": "holdfast.runtime.runtime",
-    "audit_shape": "holdfast.runtime.audit_shape",
+    "audit_shape": "holdfast.runtime.error_audit",
     "default_runtime": "holdfast.runtime.runtime",
     "suppressed": "holdfast.runtime.suppress",
     "use_runtime": "holdfast.runtime.runtime",

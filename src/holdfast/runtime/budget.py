@@ -23,6 +23,7 @@ from holdfast.faults import BudgetError, InvalidError
 from holdfast.policies.budget import NANO, Account, Ledger, Left, Limits, Reservation, Spend
 from holdfast.policies.models.prices import LIST_PRICES, Prices
 from holdfast.policies.models.usage import Usage, answer_id_of, cost_of, is_unfinished, model_of, usage_of
+from holdfast.policies.profiles import TASK
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
 from holdfast.runtime.reservations import RESERVATIONS
 from holdfast.runtime.runtime import Runtime, default_runtime
@@ -105,7 +106,7 @@ class Budget:
         attempts: int | None = None,
         estimate_usd: float | None = None,
         estimate_tokens: int | None = None,
-        warn_at: float = 0.8,
+        warn_at: float = TASK.limits["resource_warning"],
         prices: Prices | None = None,
         runtime: Runtime | None = None,
     ) -> None:

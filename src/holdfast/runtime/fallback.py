@@ -511,6 +511,7 @@ class _Walk:
             fault = msgspec.structs.replace(fault, maybe_executed=True)
         answers_defects = answers_defects or self.chain.answers_defects
         goes_on = self._can_fall_back(error, fault, effect) or (answers_defects and _is_defect(fault))
+        goes_on = goes_on and unsafe_in_doubt(error, self.op.plan) is None
         self.op.step_failed(fault, remember=goes_on)
         if not goes_on:
             reports.failed(self.op, fault)

@@ -134,6 +134,9 @@ class Runtime:
     Wrong options raise `InvalidError`.
     """
 
+    supervises: bool = True
+    """Whether supervisors restart what crashed. The settings of the phases 1 and 2 say no."""
+
     @options.suggests
     def __init__(
         self,

@@ -78,6 +78,10 @@ def unsafe_in_doubt(error: BaseException, plan: Plan) -> str | None:
     """
     if plan.effect is not None:
         return None
+    step: str
+    for cause in exceptions_of(error):
+        if step := getattr(cause, DOUBT, ""):
+            return step
     names = (unsafe_tool_in(cause) for cause in exceptions_of(error) if not is_unsent(cause))
     name = next(filter(None, names), None)
     return name if name is not None and not evidence_in(error, plan.runtime.fault_of(error)) else None

@@ -32,9 +32,10 @@ _DEFECTS = (
 _OWN_WORDS = frozenset({"SYS_PROGRAMMING_ERROR", "SYS_UNKNOWN", "TOOL_EXECUTION_FAILED"})
 """Codes of a failure whose text the tool's author has written."""
 _PATH = re.compile(
-    r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[\w.~-]*[/\\])+[\w.-]*\.[A-Za-z]\w{0,4}\b|(?<![\w:/.])[/~][\w.~/-]{2,}"
+    r"(?<![\w:/.~\\-])(?:[A-Za-z]:)?(?:[\w.~-]*[/\\])+[\w.-]*\.[A-Za-z]\w{0,4}\b|(?<![\w:/.])[/~][\w.~/-]{2,}"
 )
-"""A path of a file: it ends in a file's name, or it begins at the root or at home."""
+"""A path of a file: it ends in a file's name, or it begins at the root or at home. It is looked for where a word begins, so that a long
+line of dashes takes no longer than other text."""
 _FOR_THE_MODEL = frozenset({"ToolException", "ToolError"})
 """Exceptions whose text is always meant for the model: those of LangChain and of MCP."""
 
@@ -65,7 +66,8 @@ def in_own_words(error: Exception, fault: Fault) -> Fault:
     """Return the fault of a tool's exception as `fault_of_tool` does, for a caller that has the fault of the exception."""
     if isinstance(error, HoldfastError):
         return fault
-    text = _PATH.sub("[path]", str(error).strip())
+    # Masked first, which also cuts it: megabytes are not searched for paths.
+    text = _PATH.sub("[path]", process_redactor().text(str(error).strip()))
     is_written = any(cls.__name__ in _FOR_THE_MODEL for cls in type(error).__mro__)
     # The name of an exception such as NoSuchCityError says that a thing is missing. The tool itself was found: it raised this.
     is_own = fault.code in _OWN_WORDS or (fault.code == "TOOL_NOT_FOUND" and fault.rule == "python.by_name")

@@ -6,6 +6,7 @@ session         `Session`: open it, work in it, resume it. It has a `TurnRunner`
 machine         the states of a session, and which may follow which
 manifest        what a session was started with, and how that differs when it is resumed
 turn            runs the turns of a session, one after the other
+openings        what the program did in earlier openings of a session
 repeated_turns  the steps of turns that the program may have made before
 scopes          cancellation of session, turn, stage, tool
 questions/      questions to people, answered once

@@ -334,6 +334,7 @@ class Journal:
         "seen",
         "session",
         "store",
+        "unstored",
         "waiting",
     )
 
@@ -346,6 +347,8 @@ class Journal:
         """Renews the session's lease, once it is entered."""
         self.failed: Fault | None = None
         """Why nothing more is written: the store failed, the lease is lost, or the session was closed or left."""
+        self.unstored = ""
+        """The key of an unsafe step that has happened, which could not be stored."""
         self.memory = SessionMemory(version=VERSION)
         self.seen = 0
         """The memory holds the log up to this offset."""

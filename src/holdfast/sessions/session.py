@@ -361,6 +361,8 @@ class Session:
             await self._leave(error)
             if self._journal.failed is None:
                 self.doubts.report()
+                if error is None:
+                    self._turns.keep_run()
         finally:
             self._lost = None if self._state is SessionState.CLOSED else self._journal.failed
             # From here on a step of a task that is still running raises, instead of writing without a lease.

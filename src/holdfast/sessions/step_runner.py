@@ -127,13 +127,15 @@ class _Batch(NamedTuple):
 class StepRunner:
     """The steps of one turn, or with turn 0 the steps of a session outside of turns."""
 
-    def __init__(self, journal: Journal, turn: int, scope: Scope, *, threads: bool = False) -> None:
+    def __init__(
+        self, journal: Journal, turn: int, scope: Scope, *, threads: bool = False, called: frozenset[str] = frozenset()
+    ) -> None:
         self.turn = turn
         self.scope = scope
         self._threads = threads
         """Whether plain functions run in a thread."""
         self._journal = journal
-        self._uses = Uses(self._memory.steps_of(turn))
+        self._uses = Uses(self._memory.steps_of(turn), called=called)
         self._questions = Uses(self._memory.questions_of(turn))
         self._numbered = Uses({})
 
@@ -203,6 +205,11 @@ class StepRunner:
                             at=runtime.clock.wall(), operation=call_text(steps[name]), key=key, session=session
                         )
                     )
+
+    def called(self) -> frozenset[str]:
+        """Return the names of the unsafe steps that this run of the program has called, also in earlier openings of the session."""
+        steps = self._memory.steps_of(self.turn)
+        return frozenset(name for name in self._uses.called() if name in steps and is_bound(steps[name]))
 
     def _taken(self, uses: Uses, identity: Identity) -> Use:
         use = uses.take(calling_of(self._journal, identity), of_any_task=True)
@@ -476,14 +483,23 @@ class StepRunner:
                 evidence = getattr(self._memory.steps_of(self.turn)[self._name(step)], "evidence", "")
                 await self._journal.write(step.ended(ok=True, result=stored, evidence=evidence))
                 return error.result
-            try:
-                await self._ended(step, codec.encode_result(result, call.returns, call.name))
-            except InvalidError as error:
-                # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
-                await self._failed(step, error, happened=True)
-                error.add_note(_unstored(step))
-                raise
+            await self._store_result(step, result)
             return result
+
+    async def _store_result(self, step: _Step, result: Any) -> None:
+        call = step.call
+        try:
+            await self._ended(step, codec.encode_result(result, call.returns, call.name))
+        except InvalidError as error:
+            # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
+            await self._failed(step, error, happened=True)
+            error.add_note(_unstored(step))
+            raise
+        except HoldfastError as error:
+            if call.effect == "unsafe":
+                # It has happened, and the log cannot say so: nothing may be done in its place.
+                self._journal.unstored = error.__dict__[DOUBT] = step.key
+            raise
 
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
@@ -637,7 +653,9 @@ class StepRunner:
     def _check_open(self) -> None:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
         if self._journal.failed is not None:
-            raise HoldfastError(self._journal.failed)
+            error = HoldfastError(self._journal.failed)
+            error.__dict__[DOUBT] = self._journal.unstored
+            raise error
         if not self._memory.is_open(self.turn):
             message = f"Session '{self._journal.session}' takes no step: its turn {self.turn} is over"
             context = {"session_id": self._journal.session, "turn": self.turn}

@@ -24,7 +24,7 @@ from holdfast.once.records import StepEnded, is_bound, is_doubtful
 from holdfast.once.replay import is_later
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
-from holdfast.sessions import codec
+from holdfast.sessions import codec, openings
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
 from holdfast.sessions.lifecycle import first_turn_began
 from holdfast.sessions.log import (
@@ -104,6 +104,7 @@ class TurnRunner:
 
     __slots__ = (
         "_activate",
+        "_before",
         "_cut",
         "_cut_run",
         "_done",
@@ -166,7 +167,9 @@ class TurnRunner:
         self._failed: list[SessionMemory] = []
         """The turns of this run that did what must not happen twice, and then did not end well, each as it ended."""
         self._made: set[int] = set()
-        """The numbers of the turns that this run of the program has begun, continued or repeated."""
+        """The numbers of the turns that this opening has begun, continued or repeated."""
+        self._before = openings.Openings()
+        """What this run of the program did in earlier openings of the session."""
 
     def load(self) -> None:
         """Take over what the session's log holds, after it was read."""
@@ -174,6 +177,8 @@ class TurnRunner:
         self._cut = self.in_flight
         # Earlier versions did not store which turns belong to one run. Such a turn is a run of its own.
         self._cut_run = self._journal.memory.run or self._cut or 0
+        self._before = openings.take(self._journal)
+        self._run = self._before.run
 
     @property
     def in_flight(self) -> int | None:
@@ -302,8 +307,9 @@ class TurnRunner:
     async def _begin_outside(self) -> StepRunner:
         await self._activate()
         # Another task may have made it while this one waited for the lock.
-        outside = self._outside = self._outside or StepRunner(self._journal, 0, self._scope, threads=self._threads)
-        return outside
+        if self._outside is None:
+            self._outside = StepRunner(self._journal, 0, self._scope, threads=self._threads, called=self._before.steps)
+        return self._outside
 
     async def _begin(self, given: Any, unfinished: Unfinished | None, known: _KeyedTurn) -> Turn:
         """Start a turn, continue the turn that is not finished, or return one with a key that was finished before."""
@@ -407,7 +413,9 @@ class TurnRunner:
             return False
         if self._finished is None:
             found = await _ended_turns(self._journal, self._cut_run, self._cut)
-            self._finished = deque(turn for turn in found if not turn.key)
+            finished = [turn for turn in found if not turn.key]
+            left = [turn for turn in finished if turn.turn not in self._before.turns]
+            self._finished = deque(left if left and left[0].given == known_by else finished)
         return bool(self._finished) and self._finished[0].given == known_by
 
     async def _steps_of_turn(self, given: str, scope: Scope) -> StepRunner:
@@ -457,6 +465,13 @@ class TurnRunner:
         if self._outside is not None:
             self._outside.report_not_called()
         await self.end_left_alone()
+
+    def keep_run(self) -> None:
+        """The opening has ended well: the next one may go on with this run of the program."""
+        steps = self._before.steps if self._outside is None else self._outside.called()
+        openings.keep(
+            self._journal, openings.Openings(steps=steps, run=self._run, turns=self._before.turns | self._made)
+        )
 
     async def _turn_done(self, turn: Turn) -> None:
         if turn.replayed:

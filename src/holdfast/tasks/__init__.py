@@ -13,7 +13,7 @@ from holdfast.tasks.output_format import XmlOutput
 from holdfast.tasks.performer import Assignment
 from holdfast.tasks.state import NEXT_STATES, OpenTask
 from holdfast.tasks.system import TaskSystem, simplified
-from holdfast.tasks.task import ContextUse, Status, Task, TaskError, TaskResult
+from holdfast.tasks.task import ContextUse, DataUsage, Status, Task, TaskError, TaskResult
 from holdfast.tasks.workflows.function import WorkflowFunction, workflow
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Assignment",
     "ContextIndex",
     "ContextUse",
+    "DataUsage",
     "Decomposition",
     "DirectorLoop",
     "Iteration",

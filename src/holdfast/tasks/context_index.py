@@ -90,6 +90,14 @@ class ContextIndex:
         options.one_of("strategy", strategy, ("content", "metadata"))
         return await asyncio.to_thread(self._guarded, lambda: self._match(query, max_results, strategy))
 
+    async def files(self, *, max_results: int = MAX_RESULTS) -> Matches:
+        """Return the files by their names, without a search: their relevance is 0. A damaged index is rebuilt.
+
+        Raises TASK_CONTEXT_RETRIEVAL_FAILED if the index cannot be used, and TASK_CONTEXT_MATCHING_FAILED if there is no file.
+        """
+        options.count("max_results", max_results)
+        return await asyncio.to_thread(self._guarded, lambda: self._listed(max_results))
+
     async def refresh(self) -> int:
         """Read the files that were changed since the last time; return how many. `match` does it before its first search."""
         return await asyncio.to_thread(self._guarded, self._refresh)
@@ -117,7 +125,8 @@ class ContextIndex:
                 return work()
             except _DAMAGED as error:
                 reason = f"the index could not be read ({damage}), nor built anew ({error})"
-                raise HoldfastError(Fault.of("TASK_CONTEXT_RETRIEVAL_FAILED", context={"reason": reason})) from error
+                context = {"reason": reason, "error": damage}
+                raise HoldfastError(Fault.of("TASK_CONTEXT_RETRIEVAL_FAILED", context=context)) from error
 
     def _connection(self) -> sqlite3.Connection:
         if self._open is None:
@@ -183,8 +192,24 @@ class ContextIndex:
                     f"{len(found)} of the files below {self.root.name or self.root} fit, the best is {found[0].path}"
                 )
                 return Matches(context_summary=summary, matches=tuple(found), strategy=strategy, retried=is_again)
-        context = {"words": words, "strategy": strategy, "success_score": 0.0}
+        metrics = {"words": len(words), "matches": 0}
+        context = {
+            "words": words,
+            "strategy": strategy,
+            "success_score": 0.0,
+            "context_metrics": metrics,
+            "query": query,
+        }
         raise HoldfastError(Fault.of("TASK_CONTEXT_MATCHING_FAILED", context=context, partial=Partial(payload=[])))
+
+    def _listed(self, most: int) -> Matches:
+        rows = self._connection().execute("SELECT path FROM file ORDER BY path LIMIT ?", (most,)).fetchall()
+        if not rows:
+            context = {"strategy": "metadata", "success_score": 0.0, "context_metrics": {"matches": 0}}
+            raise HoldfastError(Fault.of("TASK_CONTEXT_MATCHING_FAILED", context=context))
+        summary = f"{len(rows)} files below {self.root.name or self.root}"
+        matches = tuple(Match(path=path, relevance=0.0) for (path,) in rows)
+        return Matches(context_summary=summary, matches=matches, strategy="metadata")
 
     def _search(self, words: list[str], most: int, strategy: Strategy, *, begins: bool) -> list[Match]:
         connection = self._connection()

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, Partial
+from holdfast.policies.profiles import TASK
 from holdfast.sessions.call import as_step
 from holdfast.tasks.output_format import code_in
 from holdfast.tasks.progress import Progress
@@ -71,8 +72,8 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     script: Sequence[str] | None = None
     file: str = ""
     cwd: str | None = None
-    script_timeout: float = 300.0
-    max_iterations: int = 5
+    script_timeout: float = TASK.timeout("script")
+    max_iterations: int = int(TASK.limits["loop_iterations"])
     until: Callable[[Iteration], bool] | None = None
     unchanged: int | None = 3
 
@@ -89,18 +90,19 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime, session: Session | None) -> TaskResult:
     """Perform the loop. It never raises for a failed step: the result is then a failed one, with the history."""
+    steps = ("director", *(("script",) if loop.script is not None else ()), "evaluator", "until")
     history: list[Iteration] = []
     progress = Progress(loop.unchanged)
     feedback: Any = ""
     success = is_over = False
     for number in range(1, loop.max_iterations + 1):
-        iteration = Iteration(iteration=number)
+        iteration, done = Iteration(iteration=number), 0
         try:
             async for iteration in _steps(loop, number, feedback, perform, session):  # noqa: B007 - the last one counts
-                pass
+                done += 1
             is_over = loop.until is not None and loop.until(iteration)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return _failed(loop, [*history, iteration], runtime.fault_of(error))
+            return _failed(loop, [*history, iteration], steps[done], done, runtime.fault_of(error))
         history.append(iteration)
         success, feedback = _judgement(iteration.evaluation)
         if success or is_over:
@@ -186,14 +188,19 @@ def _documents(history: list[Iteration]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(each) for each in history]
 
 
-def _failed(loop: DirectorLoop, history: list[Iteration], fault: Fault) -> TaskResult:
+def _failed(loop: DirectorLoop, history: list[Iteration], step: str, index: int, fault: Fault) -> TaskResult:
     last = history[-1]
+    task = {"director": loop.director, "evaluator": loop.evaluator}.get(step)
     context = {
-        "subtask": loop.title,
+        "subtask": loop.title if task is None else task.title,
+        **({} if task is None else {"subtask_request": task.request()}),
         "subtask_error": view.write(fault),
         "subtask_code": fault.code,
         "iteration": last.iteration,
+        "step": step,
+        "failed_step": index,
     }
     partial = fault.partial if fault.partial is not None else Partial(payload=last.output) if last.output else None
-    failed = Fault.of("TASK_SUBTASK_FAILED", context=context, partial=partial)
+    message = f"{loop.title}: the step {step} of iteration {last.iteration} failed: {fault.message}"
+    failed = Fault.of("TASK_SUBTASK_FAILED", message, context=context, partial=partial)
     return TaskResult.of_fault(failed, notes={"iteration_history": _documents(history)})

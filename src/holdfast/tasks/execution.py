@@ -6,6 +6,7 @@ did not use belongs to the task around it again.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,14 @@ from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.tool import contract_of
-from holdfast.tasks.context_lookup import Background, background_of
+from holdfast.supervision.directive import is_plain
+from holdfast.tasks.context_lookup import Background, background_of, read_files
 from holdfast.tasks.limits import in_time
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
 from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
 from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.progress import Progress
-from holdfast.tasks.task import Status, Task, TaskError, TaskResult, tokens_in
+from holdfast.tasks.task import DataUsage, Status, Task, TaskError, TaskResult, tokens_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -66,6 +68,9 @@ class Execution:
         self._report = report
         self._found: Background | None = None
         """What the index has for this task."""
+        self._files = ""
+        """The texts of the files that the task names."""
+        self._usage = DataUsage()
         self._format = None if task.output is None else OutputFormat(task.output)
         self._budget = Budget(turns=task.turns, runtime=runtime)
         self._progress = Progress(task.unchanged)
@@ -83,14 +88,22 @@ class Execution:
                 return await self._run()
             except Exception as error:
                 known = self._runtime.fault_of(error)
-                fault = self._own_fault(known)
+                fault = self._own_fault(self._without_guess(known, error))
                 if self._begun and in_doubt(error, known, contract_of(self._performer)):
                     fault = msgspec.structs.replace(fault, maybe_executed=True)
                 raise TaskError(fault) from error
 
+    @property
+    def usage(self) -> DataUsage:
+        """What it has used up to now."""
+        return self._usage
+
     async def _run(self) -> TaskResult:
+        inherited = self._background()
+        if self._task.files:
+            self._files = await in_time(asyncio.to_thread(read_files, self._index, self._task.files, inherited))
         if self._task.use.fresh and self._index is not None:
-            self._found = await in_time(background_of(self._task, self._index))
+            self._found = await in_time(background_of(self._task, self._index, inherited))
         wrong = ""
         reasks = 0
         while True:
@@ -131,7 +144,8 @@ class Execution:
             HERE.reset(here)
             WAITING.reset(waiting)
         self._last = result = performance.result
-        if result.status is Status.FAILED:
+        self._usage = self._usage.with_answer(tokens_in(assignment.prompt), performance.output_tokens)
+        if result.status == Status.FAILED:
             raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
@@ -170,9 +184,19 @@ class Execution:
         """Return the result with notes about what went wrong before it came."""
         notes: dict[str, Any] = {"rejected_outputs": reasks} if reasks else {}
         notes |= retries_of(self._results)
-        if self._found is not None and self._found.is_second_try:
-            notes["context"] = {"strategy": self._found.strategy, "successScore": self._found.score, "retried": True}
-        return result if not notes else msgspec.structs.replace(result, notes={**result.notes, **notes})
+        if (found := self._found) is not None and (found.is_second_try or found.unread):
+            unread = {"unread": list(found.unread)} if found.unread else {}
+            notes["context"] = {
+                "strategy": found.strategy,
+                "successScore": found.score,
+                "retried": found.is_second_try,
+                **unread,
+            }
+        usage = self._usage
+        for each in self._results:
+            usage = usage.with_part(each.usage)
+        criteria = result.criteria or self._task.criteria
+        return msgspec.structs.replace(result, notes={**result.notes, **notes}, usage=usage, criteria=criteria)
 
     # --- what is sent ---
 
@@ -183,10 +207,12 @@ class Execution:
         elif self._task.use.inherit == "subset":
             inherited = _fitting(self._place.background, self._task.text())
         found = "" if self._found is None else self._found.text
-        return "\n\n".join(each for each in (inherited, found, self._task.background) if each)
+        return "\n\n".join(each for each in (inherited, found, self._files, self._task.background) if each)
 
     def _prompt(self, wrong: str) -> str:
         parts = [self._background(), self._task.text()]
+        if self._task.criteria:
+            parts.append(f"The answer is good if: {self._task.criteria}")
         if self._format is not None:
             parts.append(self._format.instruction)
         if self._results and is_agent(self._performer):
@@ -210,7 +236,7 @@ class Execution:
 
     # --- how it failed ---
 
-    def _exhausted(self, code: Any, used: int, limit: int) -> HoldfastError:
+    def _exhausted(self, code: Any, used: int, limit: float) -> HoldfastError:
         return HoldfastError(Fault.of(code, context={"used": used, "limit": limit}))
 
     def _own_fault(self, fault: Fault) -> Fault:
@@ -237,9 +263,20 @@ class Execution:
             # What an agent had is a whole reply. Its text is what the task has.
             text = partial.payload.get("text", "")
             fault = msgspec.structs.replace(fault, partial=msgspec.structs.replace(partial, payload=text))
-        if (fault.partial is None or fault.partial.is_empty) and self._last is not None and self._last.content:
-            fault = msgspec.structs.replace(fault, partial=Partial(payload=self._last.content))
+        if self._last is not None:
+            if (fault.partial is None or fault.partial.is_empty) and self._last.content:
+                fault = msgspec.structs.replace(fault, partial=Partial(payload=self._last.content))
+            if (score := self._last.notes.get("successScore")) is not None:
+                fault = msgspec.structs.replace(fault, context={"success_score": score, **fault.context})
         return fault
+
+    def _without_guess(self, fault: Fault, error: Exception) -> Fault:
+        """Return the fault of an exception. The words of a function's own exception choose no code: they are a programmer's sentence."""
+        is_known = fault.code in {"SYS_PROGRAMMING_ERROR", "SYS_UNKNOWN"}
+        if is_known or is_agent(self._performer) or not is_plain(fault, error):
+            return fault
+        renamed = self._renamed(fault, "TASK_UNEXPECTED", reason=str(error))
+        return msgspec.structs.replace(renamed, cause=fault.cause, attempts=fault.attempts)
 
     @staticmethod
     def _renamed(fault: Fault, code: Any, **facts: Any) -> Fault:

@@ -159,7 +159,7 @@ def _whole(text: str) -> str:
 
 def requested_subtask(result: TaskResult) -> Task | None:
     """Return the subtask that an answer asks for, if it asks for one."""
-    if result.status is not Status.CONTINUATION:
+    if result.status != Status.CONTINUATION:
         return None
     request = result.notes.get("subtask_request")
     return request if isinstance(request, Task) else Task.from_request(request)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.policies.profiles import TASK
 from holdfast.tasks.slots import Slot
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEPTH", "HARD_DEPTH", "HERE", "Place", "check_depth"]
 
-DEPTH = 5
+DEPTH = int(TASK.limits["depth"])
 """How deep subtasks are nested at most, by default."""
 HARD_DEPTH = 10
 """The most that can be configured."""

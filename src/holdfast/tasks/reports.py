@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskReport", "subtask_failed"]
 
-_PROMPTS = frozenset({"subtask", "subtask_request", "subtask_error", "chain"})
+_PROMPTS = frozenset({"subtask", "subtask_request", "subtask_error", "chain", "query", "words", "partial_context"})
 """Facts of a fault that may hold the prompt or the inputs of a task."""
 _OVER = frozenset({TaskState.COMPLETED, TaskState.FAILED})
 
@@ -152,6 +152,11 @@ class TaskReport:
         event = TaskOutputRejected(
             at=self._at, run=self._run, operation=self._name, number=number, max_reasks=most, fault=_shown(fault)
         )
+        self._runtime.bus.emit(event)
+
+    def rematched(self, fault: Fault) -> None:
+        """The task, which looks for context, failed and is performed once more."""
+        event = SubtaskFailed(at=self._at, operation=self._name, depth=self._depth, fault=_shown(fault), again=True)
         self._runtime.bus.emit(event)
 
     def decomposed(self, parts: int, depth: int, fault: Fault) -> None:

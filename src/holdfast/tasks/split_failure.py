@@ -47,7 +47,10 @@ def split_failed(
     facts: dict[str, Any] = {
         "depth": max(splits, ended_by.context.get("depth", 0)),
         "split": {"code": whole.code, "parts": len(parts)},
+        "failed_step": next((number for number, each in enumerate(parts) if each is part), None),
     }
+    if facts["failed_step"] is None:
+        del facts["failed_step"]
     if ended_by.code in SPLITTABLE or ended_by.code == _STOPPED:
         message = f"{whole.message}. It was split, and a part failed: {ended_by.message}"
         context = {**whole.context, **facts, "subtask_error": view.write(plain_fault(ended_by))}

@@ -4,7 +4,9 @@
                      └▶ fault ─▶ dispatch ─┬▶ resource: split it, merge the results
                                            ├▶ format: ask again with what was wrong
                                            ├▶ subtask: once more, in simpler words
-                                           └▶ halted: another approach, once
+                                           ├▶ matching: once more
+                                           ├▶ halted: another approach, once
+                                           └▶ your own handler
 
 Invariant: a task ends as complete or failed, with everything it had. Nothing here loops without a bound: asking again, splitting, nesting and
 rounds without progress are all counted.
@@ -16,23 +18,35 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial, Schedule
+from holdfast.policies.profiles import TASK
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
 from holdfast.tasks.execution import Execution, retries_of
 from holdfast.tasks.limits import in_time, left_here, limits_of
+from holdfast.tasks.partials import Summary, bounded
 from holdfast.tasks.performer import Performer, is_agent, is_unsafe
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
 from holdfast.tasks.slots import Slot, Slots
 from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
-from holdfast.tasks.task import Task, TaskError, TaskResult, as_json, joined_text, plain
+from holdfast.tasks.task import (
+    MATCHING,
+    DataUsage,
+    Task,
+    TaskError,
+    TaskResult,
+    as_json,
+    joined_text,
+    plain,
+    plain_fault,
+)
 from holdfast.tasks.workflows.workflow import Workflow
 from holdfast.views import task as view
 from holdfast.views.task import Handler
@@ -47,13 +61,13 @@ __all__ = ["TaskSystem", "simplified"]
 
 T = TypeVar("T")
 
+HandlerName: TypeAlias = Literal["resource", "context", "subtask", "format", "general"]
 Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 """Returns another request for a task that failed; None: there is none."""
+Handle: TypeAlias = Callable[[Task, Fault], Any]
+"""Returns another request for a task that failed, or its result; None: it fails as it would without. It may be async."""
 
-MOST_BYTES = 65_536
-"""Of partial results; older ones are cut first."""
 _FINAL = frozenset({"TASK_CYCLE", "TASK_DEPTH_EXCEEDED", "TASK_SUBTASK_FAILED"})
-_CUT = "[older results were cut]"
 
 
 def simplified(task: Task, fault: Fault) -> Task | None:
@@ -81,6 +95,9 @@ class TaskSystem:
     decomposer: splits a task that used up its turns, context or output: `by_section`, `by_items`, `by_model(…)`, or your own.
     change: makes another request of a subtask that failed, for one more try; None: there is no second try.
     alternative: makes another request of a task that gets nowhere, for one more try.
+    handlers: what you do about failures yourself, by the word for their kind: `resource`, `context`, `subtask`, `format`, `general`. A
+    function of the task and its fault, plain or async; it returns another `Task`, which is performed once, or a `TaskResult`, or None.
+    summary: makes a short text of the older partial results of a failed task, where all of them are too large.
     context: finds what a task with `ContextUse(fresh=True)` should know.
     max_depth: how deep subtasks may be nested, and how often a task may be split. At most 10.
     concurrency: how many parts of a split task run at once, with the parts of those that are split again.
@@ -98,6 +115,8 @@ class TaskSystem:
         decomposer: Decomposer | None = None,
         change: Change | None = simplified,
         alternative: Change | None = None,
+        handlers: Mapping[HandlerName, Handle] | None = None,
+        summary: Summary | None = None,
         context: ContextIndex | None = None,
         max_depth: int = DEPTH,
         concurrency: int = 4,
@@ -113,6 +132,16 @@ class TaskSystem:
         self._decomposer = decomposer
         self._change = change
         self._alternative = alternative
+        self._handlers = dict(handlers or {})
+        for name in self._handlers:
+            options.one_of("tasks.handlers", name, tuple(Handler))
+        for path, given in {
+            "tasks.summary": summary,
+            **{f"tasks.handlers[{n!r}]": h for n, h in self._handlers.items()},
+        }.items():
+            if given is not None and not callable(given):
+                raise InvalidError.at(path, "a function", given)
+        self._summary = summary
         self._index = context
         self._max_depth = check_depth(max_depth)
         self._concurrency = concurrency
@@ -184,7 +213,9 @@ class TaskSystem:
             given = task if isinstance(task, Task) else Task.from_request(task)
             return await self._execute(given, place, session), None
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(_bounded(self._runtime.fault_of(error))), _original(error)
+            return TaskResult.of_fault(
+                await bounded(self._runtime.fault_of(error), self._summary, self._runtime)
+            ), _original(error)
 
     async def execute_s_expression(
         self,
@@ -208,7 +239,7 @@ class TaskSystem:
             workflow = Workflow(source, tasks=known, agent=agent, runtime=self._given_runtime)
             value = await workflow.run(session, inputs=inputs)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
+            return TaskResult.of_fault(await bounded(self._runtime.fault_of(error), self._summary, self._runtime))
         return _result_of(value)
 
     def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
@@ -219,16 +250,22 @@ class TaskSystem:
 
         return partial(perform, **task.inputs) if task.inputs else perform
 
-    async def recover_from_context_failure(self, error: Mapping[str, Any] | Fault, query: str) -> TaskResult:
-        """Look for the context of a failed task in another way: by the names of the files. `query` is what it was about.
+    async def recover_from_context_failure(
+        self, error: Mapping[str, Any] | Fault | TaskError, query: str = ""
+    ) -> TaskResult:
+        """Look for the context of a failed task in another way: by the names of the files.
 
+        query: what the task is about. A failure of ours says it itself; without any, the files are listed by their names.
         The content of the result is a list of matches. A failure that is none of context fails as it is.
         """
         try:
-            fault = error if isinstance(error, Fault) else view.read(error)
+            fault = (
+                error if isinstance(error, Fault) else error.fault if isinstance(error, TaskError) else view.read(error)
+            )
             if view.dispatch(fault) is not Handler.CONTEXT or self._index is None:
                 return TaskResult.of_fault(fault)
-            found = await self._index.match(query, strategy="metadata")
+            query = query or str(fault.context.get("query", ""))
+            found = await (self._index.match(query, strategy="metadata") if query else self._index.files())
         except Exception as failed:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(self._runtime.fault_of(failed))
         document = msgspec.to_builtins(found)
@@ -246,20 +283,85 @@ class TaskSystem:
     async def _recovered(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
         """Perform a task, and make something of its failure. The limits of the task are in force."""
         place.check(task)
+        task = self._with_window(task)
         with report:
             try:
-                return await self._execution(task, place, session, report).run()
+                return await self._matched(task, place, session, report)
             except Exception as error:
                 fault = self._runtime.fault_of(error)
                 if self._is_final(task, fault):
                     raise TaskError(fault) from error
-                match view.dispatch(fault):
+                handler = view.dispatch(fault)
+                taken = await self._handled(handler, task, fault, place, session, report=report)
+                if taken is not None:
+                    return taken
+                match handler:
                     case Handler.RESOURCE if fault.code in SPLITTABLE:
                         return await self._split(task, error, fault, place, session, report=report)
                     case Handler.GENERAL if fault.code == "TASK_HALTED":
                         return await self._instead(task, fault, place, session, report=report)
                     case _:
                         raise TaskError(fault) from error
+
+    async def _matched(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
+        """Perform a task. One that looks for context and fails is performed once more by itself."""
+        tried: list[dict[str, Any]] = []
+        attempts = TASK.schedules[Schedule.MATCHING].attempts or 1
+        while True:
+            try:
+                result = await self._execution(task, place, session, report).run()
+            except Exception as error:
+                fault = self._runtime.fault_of(error)
+                if len(tried) + 1 >= attempts or not _is_matching(task, fault) or self._is_final(task, fault):
+                    raise
+                report.rematched(fault)
+                tried.append(_tried(fault))
+            else:
+                return (
+                    result if not tried else msgspec.structs.replace(result, notes={**result.notes, "retried": tried})
+                )
+
+    async def _handled(
+        self, handler: Handler, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+    ) -> TaskResult | None:
+        """Let the caller's own handler make something of a failure; None: it makes nothing of it, or there is none.
+
+        A handler with a defect is reported, and does not hide the failure.
+        """
+        handle = self._handlers.get(cast("HandlerName", str(handler)))
+        if handle is None:
+            return None
+        try:
+            found = handle(task, fault)
+            found = await in_time(found) if isinstance(found, Awaitable) else found
+        except HoldfastError:
+            raise
+        except Exception as broken:  # noqa: BLE001 - what it handles must not be hidden
+            self._runtime.bus.hook_raised(
+                handle, f"tasks.handlers[{str(handler)!r}]", broken, at=self._runtime.clock.wall()
+            )
+            return None
+        if isinstance(found, Task):
+            with limits_of(found, self._runtime, inside_of=task):
+                return await self._execution(self._with_window(found), place, session, report).run()
+        if found is None:
+            return None
+        if not isinstance(found, TaskResult):
+            raise InvalidError.at(f"tasks.handlers[{str(handler)!r}]", "a Task, a TaskResult or None", found)
+        if found.fault is not None:
+            raise TaskError(found.fault)
+        return found
+
+    def _with_window(self, task: Task) -> Task:
+        """Return the task with its limit of context in tokens, where it is a share of the window of a model."""
+        if not isinstance(task.context, float):
+            return task
+        name, performer = self._performer_of(task)
+        window = getattr(getattr(getattr(performer, "model", None), "offers", None), "context_window", None)
+        if window is None:
+            expected = f"a number of tokens: nobody knows the context window of {name}"
+            raise InvalidError.at("task.context", expected, task.context, "TASK_MODEL_INVALID")
+        return task.with_(context=int(window * task.context))
 
     def _execution(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> Execution:
         return Execution(
@@ -299,6 +401,8 @@ class TaskSystem:
             if fault.code == "SYS_BUDGET_EXHAUSTED":
                 # It is not the subtask that failed: a task around it has nothing left.
                 raise
+            if task.supervision == "ignore":
+                return TaskResult.of_fault(fault)
             raise self._subtask_failed(task, place, fault) from error
 
     async def _tried_twice(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
@@ -308,6 +412,7 @@ class TaskSystem:
             except Exception as error:
                 fault = self._runtime.fault_of(error)
                 is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
+                is_worth_it = is_worth_it and task.supervision == "restart"
                 other = self._change(task, fault) if self._change is not None and is_worth_it else None
                 subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
                 if other is None:
@@ -405,7 +510,10 @@ class TaskSystem:
         except Exception as error:
             fault = self._merge_fault(task, decomposition.merge, self._runtime.fault_of(error))
             raise TaskError(merge_failed(fault, results)) from error
-        return msgspec.structs.replace(merged, notes={**merged.notes, **notes})
+        usage = DataUsage()
+        for each in (*results, merged):
+            usage = usage.with_part(each.usage)
+        return msgspec.structs.replace(merged, notes={**merged.notes, **notes}, usage=usage)
 
     async def _merge(
         self, merge: Merge, results: list[TaskResult], place: Place, session: Session | None
@@ -450,6 +558,9 @@ class TaskSystem:
 
     def _performer_of(self, task: Task) -> tuple[str, Performer]:
         if not task.agent:
+            hinted = next((name for name in task.hints if name in self._agents), None)
+            if hinted is not None:
+                return hinted, self._agents[hinted]
             return getattr(self._performer, "name", "default"), self._performer
         if task.agent not in self._agents:
             known = ", ".join(sorted(self._agents)) or "none"
@@ -493,26 +604,20 @@ def _original(error: Exception) -> Exception:
     return error
 
 
-def _bounded(fault: Fault) -> Fault:
-    """Return the fault with partial results of at most 65,536 bytes. What is older is cut first, with a mark."""
-    partial = fault.partial
-    if partial is None or len(as_json(partial.payload)) <= MOST_BYTES:
-        return fault
-    payload: Any = partial.payload
-    if isinstance(payload, list):
-        kept: list[Any] = []
-        # Brackets, and the mark with its quotes and comma.
-        left = MOST_BYTES - len(_CUT) - 5
-        for each in reversed(payload):
-            left -= len(as_json(each)) + 1
-            if left < 0 and kept:
-                break
-            kept.append(each)
-        payload = [_CUT, *reversed(kept)]
-    if len(as_json(payload)) > MOST_BYTES:
-        text = payload if isinstance(payload, str) else as_json(payload)
-        payload = _CUT + text.encode("utf-8", "replace")[-(MOST_BYTES - len(_CUT)) :].decode("utf-8", "ignore")
-    return msgspec.structs.replace(fault, partial=msgspec.structs.replace(partial, payload=payload, truncated=True))
+def _is_matching(task: Task, fault: Fault) -> bool:
+    """Return whether a search for context failed that nobody has tried in another way yet, and may be tried again."""
+    is_search = task.subtype == MATCHING or fault.schedule is Schedule.MATCHING
+    return is_search and "alternative" not in fault.context and _is_worth_another_try(fault)
+
+
+def _tried(fault: Fault) -> dict[str, Any]:
+    """Return the note about an attempt that failed: why, and what it had."""
+    note: dict[str, Any] = {"error": view.write(plain_fault(fault))}
+    if fault.partial is not None and not fault.partial.is_empty:
+        note["partialOutput"] = plain(fault.partial.payload)
+    if (score := fault.context.get("success_score")) is not None:
+        note["successScore"] = score
+    return note
 
 
 def _text_of(partial: Partial | None) -> str:

@@ -14,12 +14,14 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
-from holdfast.tasks.xml_form import options_of
+from holdfast.tasks.xml_form import context_use, options_of
 from holdfast.views import task as view
 from holdfast.views.task import Status
 
 __all__ = [
+    "MATCHING",
     "ContextUse",
+    "DataUsage",
     "Status",
     "Task",
     "TaskError",
@@ -32,8 +34,12 @@ __all__ = [
     "tokens_in",
 ]
 
-_REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype"})
+_REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype", "criteria", "supervision"})
 """What a request for a subtask may set, beside its description and name."""
+_RENAMED = {"file_paths": "files", "template_hints": "hints", "context_management": "use"}
+"""Options that have other names in a request."""
+MATCHING = "associative_matching"
+"""The subtype of a task that looks for context: one that fails is tried once more by itself."""
 
 _DIGITS = 8
 """Of the hash in a label."""
@@ -56,18 +62,43 @@ else:
 
 _DESCRIBED = frozenset({"type", "description", "name"})
 
+Supervision: TypeAlias = Literal["ignore", "restart", "fail_parent"]
 Inherit: TypeAlias = Literal["full", "subset", "none"]
 
 
 class TaskError(HoldfastError):
     """A task failed. `error.result` is the failed `TaskResult`, with what there was of the output; `error.fault` says why.
 
+    `type`, `reason` and `details` are those of its task document.
+
     For example:
         except TaskError as error:
             print(error.fault.code, error.result.content)
+            if error.reason == "subtask_failure":
+                request = error.details["subtaskRequest"]
     """
 
     code = "TASK_UNEXPECTED"
+
+    @property
+    def type(self) -> str:
+        """`RESOURCE_EXHAUSTION`, `TASK_FAILURE` or another type of error."""
+        return str(self._document["type"])
+
+    @property
+    def reason(self) -> str:
+        """Why a task failed, such as `subtask_failure`; of an exhausted resource its name, such as `turns`."""
+        return str(self._document.get("reason", self._document.get("resource", "")))
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What is known about the failure."""
+        found: dict[str, Any] = self._document.get("details", {})
+        return found
+
+    @property
+    def _document(self) -> dict[str, Any]:
+        return view.write(plain_fault(self.fault))
 
     @property
     def result(self) -> TaskResult:
@@ -97,6 +128,15 @@ class ContextUse(options.Options, frozen=True, kw_only=True, omit_defaults=True,
                 "context.fresh", "inherit='none' beside it", f"inherit={self.inherit!r}", "TASK_MODEL_INVALID"
             )
 
+    def document(self) -> dict[str, Any]:
+        """Return it as the `context_management` of a request or a template."""
+        return {
+            "inherit_context": self.inherit,
+            "accumulate_data": self.accumulate is not None,
+            "accumulation_format": self.accumulate or "notes_only",
+            "fresh_context": "enabled" if self.fresh else "disabled",
+        }
+
 
 class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """Something for an agent to do: `Task("Summarise {doc}", inputs={"doc": text}, output=Summary, turns=8)`.
@@ -107,7 +147,8 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
     output: the form of the result: a type, a JSON Schema, one of the words `object`, `array`, `string[]`, `number`, `boolean`, or
     `XmlOutput`. None: any text.
     turns: how often its performer may answer. seconds, usd, tokens: what it may spend, with its parts and subtasks.
-    context: the most tokens that its prompt may have. max_output: the most tokens of its result.
+    context: the most tokens that its prompt may have, or a share of the window of its agent's model: `context=0.8`. max_output: the most
+    tokens of its result.
 
     Wrong options raise `InvalidError`.
     """
@@ -126,7 +167,7 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
     seconds: float | None = None
     usd: float | None = None
     tokens: int | None = None
-    context: int | None = None
+    context: int | float | None = None
     max_output: int | None = None
     strict: bool | None = None
     """Whether output that is no JSON at all is a failure. None: if `output` is a type or a JSON Schema."""
@@ -137,6 +178,16 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
     estimate: int | None = None
     """How large it is, in tokens; None: the tokens of its text. The parts of a task must be smaller than it."""
     subtype: str = ""
+    """What kind of task it is: one with the subtype `associative_matching` that fails is tried once more by itself."""
+    criteria: str = ""
+    """When its result is good, in words: its performer reads it, and so does the reader of its result."""
+    files: tuple[str, ...] = ()
+    """Files that it should know, by their paths below the folder of the system's `ContextIndex`."""
+    hints: tuple[str, ...] = ()
+    """Without `agent`: the first of these that names one of the system's agents performs it."""
+    supervision: Supervision = "restart"
+    """What its failure does to the task that asked for it. `restart`: it is tried once more, then its parent fails. `fail_parent`: its
+    parent fails. `ignore`: its parent goes on, with the failed result."""
     max_depth: int | None = None
     """How deep its subtasks may be nested; None: the limit of the system."""
     unchanged: int | None = 3
@@ -149,8 +200,18 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
         inputs: Any = self.inputs
         if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
             raise InvalidError.at("task.inputs", "a dict with names as keys", inputs, "TASK_INPUT_INVALID")
-        for name in ("turns", "tokens", "context", "max_output", "estimate"):
+        for name in ("turns", "tokens", "max_output", "estimate"):
             options.count(f"task.{name}", getattr(self, name), optional=True)
+        if isinstance(self.context, float):
+            options.share("task.context", self.context)
+        else:
+            options.count("task.context", self.context, optional=True)
+        options.one_of("task.supervision", self.supervision, get_args(Supervision))
+        for name in ("files", "hints"):
+            given: Any = getattr(self, name)
+            if not (isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)):
+                raise InvalidError.at(f"task.{name}", "a list of texts", given, "TASK_MODEL_INVALID")
+            msgspec.structs.force_setattr(self, name, tuple(given))
         options.count("task.unchanged", self.unchanged, least=2, optional=True)
         options.count("task.reasks", self.reasks, least=0)
         options.count("task.max_depth", self.max_depth, least=0, optional=True)
@@ -205,19 +266,41 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
         if not isinstance(request, Mapping) or not isinstance(request.get("description"), str):
             expected = "a Task, or {type, description, inputs}"
             raise InvalidError.at("subtask request", expected, request, "TASK_INPUT_INVALID")
-        if unknown := [name for name in request if name not in _REQUESTED | _DESCRIBED]:
-            known = tuple(sorted(_REQUESTED | _DESCRIBED))
-            raise options.unknown_of("subtask request", unknown[0], request[unknown[0]], known)
+        allowed = _REQUESTED | _DESCRIBED | _RENAMED.keys()
+        if unknown := [name for name in request if name not in allowed]:
+            raise options.unknown_of("subtask request", unknown[0], request[unknown[0]], tuple(sorted(allowed)))
         given = {name: request[name] for name in _REQUESTED & request.keys()}
+        given |= {ours: request[theirs] for theirs, ours in _RENAMED.items() if theirs in request}
+        if "use" in given:
+            if not isinstance(given["use"], Mapping):
+                raise InvalidError.at(
+                    "subtask request.context_management", "an object", given["use"], "TASK_INPUT_INVALID"
+                )
+            given["use"] = ContextUse(**context_use(given["use"]))
         return cls(request["description"], name=str(request.get("name", "")), **given)
 
     def request(self) -> dict[str, Any]:
-        """Return it as a request for a subtask, as it stands in the fault of a subtask that failed."""
-        return {"type": "atomic", "description": self.title, "inputs": self.inputs}
+        """Return it as a request for a subtask, as it stands in the fault of a subtask that failed. `from_request` reads it."""
+        found: dict[str, Any] = {"type": "atomic", "description": self.prompt, "inputs": self.inputs}
+        for name in ("name", "subtype", "criteria", "max_depth", "turns", "seconds"):
+            if (value := getattr(self, name)) != _NOTHING[name]:
+                found[name] = value
+        if isinstance(self.output, (str, Mapping)):
+            found["output"] = self.output
+        if self.files:
+            found["file_paths"] = list(self.files)
+        if hints := (*((self.agent,) if self.agent else ()), *self.hints):
+            found["template_hints"] = list(hints)
+        if self.use != ContextUse():
+            found["context_management"] = self.use.document()
+        return found
 
     def with_(self, **changes: Any) -> Task:
         """Return the task with changes: `task.with_(prompt="Retry: …", turns=4)`."""
         return msgspec.structs.replace(self, **changes)
+
+
+_NOTHING = {field.name: field.default for field in msgspec.structs.fields(Task)}
 
 
 def filled(prompt: str, values: Mapping[str, Any], missing: Callable[[str], Exception]) -> str:
@@ -281,6 +364,48 @@ def as_json(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=_fields_of).decode()
 
 
+class DataUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task used, with its parts: `result.usage.peak_context`."""
+
+    turns: int = 0
+    """Answers."""
+    context: int = 0
+    """Tokens of all its prompts together, as they were counted before they were sent."""
+    output: int = 0
+    """Tokens of all its answers together."""
+    peak_context: int = 0
+    """Tokens of its largest prompt."""
+    peak_output: int = 0
+    """Tokens of its largest answer."""
+
+    def with_answer(self, prompt: int, output: int) -> DataUsage:
+        """Return it with one answer more."""
+        answer = DataUsage(turns=1, context=prompt, output=output, peak_context=prompt, peak_output=output)
+        return self.with_part(answer)
+
+    def with_part(self, other: DataUsage | None) -> DataUsage:
+        """Return what both used."""
+        if other is None:
+            return self
+        return DataUsage(
+            turns=self.turns + other.turns,
+            context=self.context + other.context,
+            output=self.output + other.output,
+            peak_context=max(self.peak_context, other.peak_context),
+            peak_output=max(self.peak_output, other.peak_output),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON, with the names of a task document."""
+        return {
+            "turns": self.turns,
+            "context": self.context,
+            "output": self.output,
+            "peakContext": self.peak_context,
+            "peakOutput": self.peak_output,
+        }
+
+
 class TaskResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What became of a task. `content` is its text; `value` is that as a value of its `output`. Notes hold metadata only.
 
@@ -289,22 +414,31 @@ class TaskResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_def
 
     content: str = ""
     status: Status = Status.COMPLETE
+    criteria: str = ""
+    """When it is good, in words: those of its task, unless its performer has others."""
     value: T | None = None
     notes: dict[str, Any] = {}
     fault: Fault | None = None
     """Why it failed."""
+    usage: DataUsage | None = None
+    """What it used; None: nothing is known."""
 
     @classmethod
     def of_fault(cls, fault: Fault, notes: dict[str, Any] | None = None) -> TaskResult:
         """Return the failed result of a fault."""
         had = None if fault.partial is None or fault.partial.is_empty else fault.partial.payload
         content = had if isinstance(had, str) else "" if had is None else _content_of(had)
+        if isinstance(score := fault.context.get("success_score"), (int, float)):
+            notes = {"successScore": score, **(notes or {})}
         found = view.write_result(plain_fault(fault), notes=notes).get("notes", {})
         return cls(content=content, status=Status.FAILED, notes=found, fault=fault)
 
     def document(self) -> dict[str, Any]:
-        """Return it in the form `{content, status, parsedContent?, notes}`."""
-        found: dict[str, Any] = {"content": self.content, "status": str(self.status), "notes": self.notes}
+        """Return it in the form `{content, status, criteria?, parsedContent?, notes}`."""
+        notes = self.notes if self.usage is None else {**self.notes, "dataUsage": self.usage.document()}
+        found: dict[str, Any] = {"content": self.content, "status": str(self.status), "notes": notes}
+        if self.criteria:
+            found["criteria"] = self.criteria
         if self.value is not None and not isinstance(self.value, str):
             found["parsedContent"] = plain(self.value)
         return found

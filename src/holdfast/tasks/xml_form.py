@@ -4,6 +4,8 @@
   <description>List the orders in {report}</description>
   <inputs><input name="report">…</input></inputs>
   <output_format type="json" schema="array"/>
+  <criteria>No order is missing</criteria>
+  <file_paths><path>orders/may.md</path></file_paths>
   <context_management>
     <inherit_context>none</inherit_context>
     <accumulate_data>true</accumulate_data>
@@ -17,13 +19,16 @@ Invariant: what is not understood is rejected with its place. Nothing of a templ
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from holdfast.faults import InvalidError
 from holdfast.tasks.output_format import XmlOutput, check_xml
 
-__all__ = ["options_of"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["context_use", "options_of"]
 
 _YES = {"true": True, "false": False, "enabled": True, "disabled": False}
 _NUMBERS = ("turns", "context", "max_output", "tokens", "max_depth")
@@ -43,8 +48,14 @@ def options_of(text: str) -> dict[str, Any]:
                 found |= _output(child)
             case "context_management":
                 found["use"] = _context(child)
+            case "criteria":
+                found["criteria"] = (child.text or "").strip()
+            case "file_paths":
+                found["files"] = tuple((each.text or "").strip() for each in child)
             case other:
-                expected = "description, instructions, inputs, output_format or context_management"
+                expected = (
+                    "description, instructions, inputs, output_format, context_management, criteria or file_paths"
+                )
                 raise _wrong(f"task.{other}", expected, f"<{other}>")
     if not found.get("prompt"):
         raise _wrong("task.description", "<description> with a text", "none")
@@ -87,21 +98,25 @@ def _output(element: ET.Element) -> dict[str, Any]:
 
 
 def _context(element: ET.Element) -> dict[str, Any]:
-    given = {child.tag: (child.text or "").strip() for child in element}
-    given |= dict(element.attrib)
+    return context_use({child.tag: (child.text or "").strip() for child in element} | dict(element.attrib))
+
+
+def context_use(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `ContextUse` that a template or a request asks for. Raises TASK_MODEL_INVALID."""
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}
     inherit = given.pop("inherit_context", "none")
     fresh = _truth("context_management.fresh_context", given.pop("fresh_context", "disabled"))
     accumulates = _truth("context_management.accumulate_data", given.pop("accumulate_data", "false"))
     form = given.pop("accumulation_format", "notes_only")
     if given:
         expected = "inherit_context, accumulate_data, accumulation_format or fresh_context"
-        raise _wrong("context_management", expected, f"<{next(iter(given))}>")
+        raise _wrong("context_management", expected, str(next(iter(given))))
     return {"inherit": inherit, "fresh": fresh, "accumulate": form if accumulates else None}
 
 
-def _truth(path: str, value: str) -> bool:
-    if value not in _YES:
-        raise _wrong(path, "true or false, enabled or disabled", value)
+def _truth(path: str, value: Any) -> bool:
+    if not isinstance(value, str) or value not in _YES:
+        raise _wrong(path, "true or false, enabled or disabled", str(value))
     return _YES[value]
 
 

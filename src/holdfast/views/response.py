@@ -75,6 +75,8 @@ _CODES: Mapping[Code, str] = {
     "ACTOR_CLI_ERROR": "CLAUDE_CLI_ERROR",
 }
 """Codes that have other names in document 004 (S4-7)."""
+_TIMEOUTS: frozenset[Code] = frozenset({"PROVIDER_TIMEOUT", "SYS_TIMEOUT", "SYS_DEADLINE_EXCEEDED", "TASK_TIMEOUT"})
+"""Time limits that document 004 does not tell apart (S4-12)."""
 
 _NAMES: Mapping[Code, Mapping[str, str]] = {
     "PROTO_UNKNOWN_TYPE": {"supported": "supportedTypes", "received": "receivedType"},
@@ -87,7 +89,8 @@ _NAMES: Mapping[Code, Mapping[str, str]] = {
 
 _CONTEXTS: Mapping[Code, frozenset[str]] = {
     **dict.fromkeys(
-        ("PROTO_INVALID_MESSAGE", "CONN_TIMEOUT", "CIRCUIT_OPEN", "TOOL_TIMEOUT", "ACTOR_NOT_FOUND"), frozenset()
+        ("PROTO_INVALID_MESSAGE", "CONN_TIMEOUT", "CIRCUIT_OPEN", "TOOL_TIMEOUT", "ACTOR_NOT_FOUND", *_TIMEOUTS),
+        frozenset(),
     ),
     "ACTOR_CLI_NETWORK": frozenset(),
     "ACTOR_CLI_ERROR": frozenset(),
@@ -288,6 +291,8 @@ def _counted(fault: Fault, message: str) -> str:
 
 def _worded(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
     error = dict(document["error"])
+    if fault.code in _TIMEOUTS:
+        error["code"] = _CODES["TOOL_TIMEOUT"]
     sentence = _sentence(fault)
     if sentence is not None:
         error["message"] = _counted(fault, sentence)
@@ -310,10 +315,12 @@ def _sentence(fault: Fault) -> str | None:
             return "Service temporarily unavailable"
         case "PROTO_UNKNOWN_TYPE" if "received" in facts:
             return f"Task does not support message type: {facts['received']}"
-        case "TOOL_TIMEOUT" if limit is not None and "operation" in facts:
+        case code if (code == "TOOL_TIMEOUT" or code in _TIMEOUTS) and limit is not None and "operation" in facts:
             return f'Operation "{facts["operation"]}" timed out after {limit}ms'
         case "PROVIDER_STREAM_STALLED" if limit is not None:
             return f"Stream exceeded timeout of {limit}ms"
+        case "ACTOR_CLI_NETWORK" | "ACTOR_CLI_ERROR" if "reason" in facts:
+            return str(facts["reason"])
         case "ACTOR_MAX_RESTARTS" if {"actor", "restarts", "window_s"} <= facts.keys():
             return f"Actor {facts['actor']} failed {facts['restarts']} times in {milliseconds(facts, 'window_s')}ms"
     return None

@@ -7,7 +7,7 @@ type stands in two fields, `originalOutput` and `partialOutput`, because readers
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Redactor
 
-__all__ = ["Handler", "Status", "dispatch", "read", "read_result", "write", "write_result"]
+__all__ = ["Handler", "Reason", "Status", "dispatch", "read", "read_result", "write", "write_result"]
 
 _INVALID: Code = "TASK_INPUT_INVALID"
 _EXHAUSTION = "RESOURCE_EXHAUSTION"
@@ -28,6 +28,20 @@ _FAILURE = "TASK_FAILURE"
 _FORMAT = "output_format_failure"
 _SUBTASK = "subtask_failure"
 _CONTENT = "content"
+
+Reason: TypeAlias = Literal[
+    "context_retrieval_failure",
+    "context_matching_failure",
+    "context_parsing_failure",
+    "xml_validation_failure",
+    "output_format_failure",
+    "execution_timeout",
+    "execution_halted",
+    "subtask_failure",
+    "input_validation_failure",
+    "unexpected_error",
+]
+"""Why a task failed. A task document may have others, such as `unbound_symbol`."""
 
 _RESOURCES = ("turns", "context", "output")
 _TYPES: Mapping[Code, str] = {

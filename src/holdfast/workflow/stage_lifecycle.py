@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.faults import Fault, InvalidError, Partial
+from holdfast.faults import Fault, InvalidError, Kind, NextActor, Partial
 
 __all__ = [
     "PHASES",
@@ -166,7 +166,8 @@ class Lifecycle:
 
     def _failed(self, fault: Fault | None) -> Enter:
         """Return what follows an attempt that a fault ended."""
-        return self._again(fault, "" if fault is None else f"{self.phase} failed with {fault.code}: {fault.message}")
+        why = "" if fault is None else f"{self.phase} failed with {fault.code}: {fault.message}"
+        return self._fail(fault, why) if fault is not None and _needs_a_person(fault) else self._again(fault, why)
 
     def _again(self, fault: Fault | None, why: str) -> Enter:
         if self.attempt >= self.most:
@@ -214,6 +215,11 @@ class Lifecycle:
     def _enter(self, phase: Phase, *, is_retry: bool = False) -> Enter:
         self.phase = phase
         return Enter(phase, self.attempt, is_retry)
+
+
+def _needs_a_person(fault: Fault) -> bool:
+    """Return whether another attempt cannot help, because a person must act first: a rejected key, an unpaid bill."""
+    return fault.kind is Kind.PERMANENT and fault.entry.next_actor not in {NextActor.MACHINE, NextActor.MODEL}
 
 
 _WORDS: dict[Phase, tuple[str, ...]] = {"CheckGate": get_args(Verdict), "Assert": get_args(Outcome)}

@@ -93,6 +93,9 @@ class QuestionBroker:
         self._changed = asyncio.Event()
         """Set when an interactor is attached or detached."""
         self._prompting = asyncio.Lock()
+        self._news: asyncio.Task[None] | None = None
+        """Reads what is new in the log, for all questions that wait."""
+        self._lookers = 0
         """Held while a question is shown, so that people see one question at a time."""
 
     def attach(self, interactor: Interactor) -> None:
@@ -257,14 +260,34 @@ class QuestionBroker:
                 answered, _ = await self._store(question, Answer(None, "timeout"), "")
                 return answered
             try:
-                await journal.store.changed(journal.session, journal.seen, min(left, _LOOK_S))
-                await journal.catch_up()
+                await self._look(left)
             except HoldfastError as error:
                 if error.fault.code != "SESS_STORE_UNAVAILABLE":
                     raise
                 # The store failed, but may recover before the question expires.
                 await asyncio.sleep(min(left, _LOOK_S))
         return answered
+
+    async def _look(self, seconds: float) -> None:
+        """Wait for news in the log. They are read once for all questions that wait."""
+        if self._news is None:
+            self._news = asyncio.ensure_future(self._read_news())
+        news = self._news
+        self._lookers += 1
+        try:
+            await asyncio.wait((news,), timeout=seconds)
+        finally:
+            self._lookers -= 1
+            if not self._lookers:
+                news.cancel()
+            if self._news is news and (news.done() or not self._lookers):
+                self._news = None
+        if news.done() and not news.cancelled():
+            news.result()
+
+    async def _read_news(self) -> None:
+        await self._journal.store.changed(self._journal.session, self._journal.seen, _LOOK_S)
+        await self._journal.catch_up()
 
     async def _show(self, question: Question, *, patient: bool) -> tuple[Answered, Any]:
         """Ask everybody who is attached. If `patient` and nobody is attached, wait for somebody."""

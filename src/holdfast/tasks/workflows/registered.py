@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.policies.profiles import TASK
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.postconditions import check_plain_call
 from holdfast.runtime.runtime import default_runtime
@@ -33,7 +34,7 @@ __all__ = ["Callables", "Registered", "Scripts"]
 Callables: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """Functions or agents by name, or a list of functions that are called by their own names."""
 Scripts: TypeAlias = Literal["unsafe", "idempotent"]
-_SCRIPT_S = 300.0
+_SCRIPT_S = TASK.timeout("script")
 """Seconds that a program of `system:run_script` may take."""
 
 

@@ -167,7 +167,21 @@ class CrashTest:
             # In another thread than the main one nobody gets signals.
             with suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.add_signal_handler(number, end, number.name)
-        return await self.arun()
+        try:
+            return await self.arun()
+        except asyncio.CancelledError:
+            if not self._ended_by:
+                raise
+            return Report(
+                command=self._command,
+                rows=(),
+                points=0,
+                effects=0,
+                model_requests=0,
+                seconds=0.0,
+                notes=(f"{self._ended_by} ended the test before the first kill",),
+                unfinished=self._kills or 1,
+            )
 
     async def _test(self, stack: AsyncExitStack) -> Report:
         observed = await self._observe()

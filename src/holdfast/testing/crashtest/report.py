@@ -124,7 +124,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     started: str = ""
     """How the runs were started: `forked`, or `interpreter: ` and why."""
     unfinished: int = 0
-    """How many kills were not made, because a signal ended the test."""
+    """How many kills were not made, because a signal ended the test; at least 1 if it came before they were known."""
 
     @property
     def damage(self) -> tuple[Row, ...]:
@@ -150,7 +150,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """The result in one line."""
         if not self.rows:
-            return "no point was seen at which it could be killed"
+            return "nothing was killed" if self.unfinished else "no point was seen at which it could be killed"
         bad = len(self.damage)
         verdict = "nothing was damaged" if not bad else f"{bad} of them did damage"
         asks = sum(row.verdict == "asks" for row in self.rows)
