@@ -291,7 +291,7 @@ class ServerConnection:
         if self.is_closed:
             return []
         self.is_closed = True
-        document = wire.connection_error(fault)
+        document = wire.connection_error(fault, literal=True)
         reason = self._frame(document["type"], document["payload"], self._new_id())
         return [Send(reason), Close(close_code_for(fault.code), close_reason(fault.code))]
 
@@ -307,7 +307,7 @@ class ServerConnection:
         return [Rejected(message, fault), self._error(message.id, fault)]
 
     def _error(self, id_: str | None, fault: Fault) -> Send:
-        document = wire.error_reply(fault, id_, verdict=True)
+        document = wire.error_reply(fault, id_, verdict=True, literal=True)
         return Send(self._frame("error", document["payload"], id_))
 
     def _send(self, type_: str, payload: Payload, *, re: str = "", session_id: str = "", id_: str = "") -> Send:
