@@ -110,8 +110,13 @@ class AlertSink(Subscription):
             self.count("reconnection_failures")
 
     def fault(self, event: Failed | OperatorAsked) -> None:
-        """Raise an alert for one failure: `react_to_failures(alert=alerts.fault)`."""
+        """Raise an alert for one failure: `react_to_failures(alert=alerts.fault)`. Critical ones raise theirs without that.
+
+        Failures of one code raise one alert a minute. Each question to an operator raises its own.
+        """
         fault = event.fault
+        if isinstance(event, Failed) and not self._is_new(fault.code):
+            return
         self._raise([Alert(signal=fault.code, level="critical", before="ok", value=1, threshold=0)])
 
     def look(self) -> None:
@@ -132,20 +137,19 @@ class AlertSink(Subscription):
     def _operation_failed(self, event: Failed) -> None:
         self.operation(failed=True)
         if event.fault.severity in _ALERTING:
-            self._critical(event)
+            self.fault(event)
         if event.fault.code == "CONN_RECONNECT_EXHAUSTED":
             # A client of a bridge, in this program, has given up.
             self.count("reconnection_failures")
 
-    def _critical(self, event: Failed) -> None:
-        """Raise an alert for a critical failure, and not again for the same code within a minute: many calls may fail the same way."""
-        code, now = event.fault.code, self._now()
+    def _is_new(self, code: str) -> bool:
+        """Whether no alert was raised for this code within a minute: many calls may fail the same way."""
+        now = self._now()
         with self._lock:
             is_new = now - self._alerted.get(code, float("-inf")) >= _QUIET_S
             if is_new:
                 self._alerted[code] = now
-        if is_new:
-            self.fault(event)
+        return is_new
 
     def operation(self, *, failed: bool) -> None:
         """Count an operation, a message or a request for the error rate: `alerts.operation(failed=True)`."""
