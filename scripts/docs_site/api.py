@@ -108,7 +108,7 @@ MODULES = {
         "holdfast.testing.stores",
         "holdfast.clock",
     ],
-    "The five documents": [f"holdfast.documents.{name}" for name in ("spec016", "stud", "task", "actor")],
+    "The five documents": [f"holdfast.documents.{name}" for name in ("bridge", "spec016", "stud", "task", "actor")],
 }
 """What users import from, in the order of the site. A name that several modules offer is described in the first of them."""
 RETURNED = {

@@ -22,6 +22,8 @@ def test_B79_S0_17_a_missing_session_is_the_body_of_document_000_to_the_letter()
             body = answer.json()
             assert answer.status_code == 404
             own = {"request_id": answer.headers["x-request-id"], "timestamp": body["timestamp"]}
+            # It is a page of this bridge.
+            own["documentation_url"] = "/errors/SESS_NOT_FOUND"
             assert body == own | {
                 "error": "NotFound",
                 "code": "SESS_NOT_FOUND",

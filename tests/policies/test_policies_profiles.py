@@ -67,7 +67,7 @@ def test_FM3_part_8_the_operations_that_have_their_own_tries(tries: Tries, expec
 def test_FM3_part_8_the_other_numbers_of_the_documents() -> None:
     assert (ACTOR.tries["claude"].backoff.cap, ACTOR.tries["claude-send"].backoff.cap) == (10, 5)
     limits = BRIDGE.limits
-    assert (limits["session_grace_s"], limits["replay_age_s"], limits["replay_bytes"]) == (300, 1800, 100_000)
+    assert (limits["session_grace_s"], limits["replay_age_s"], limits["replay_bytes"]) == (300, 1800, 102_400)
     assert (limits["heartbeat_s"], limits["pong_s"], limits["event_queue"]) == (15, 10, 1000)
     assert (ACTOR.limits["restarts"], ACTOR.limits["restart_window_s"]) == (3, 60)
     assert (TASK.limits["loop_iterations"], TASK.limits["depth"], TASK.limits["resource_warning"]) == (5, 5, 0.8)

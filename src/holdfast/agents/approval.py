@@ -135,13 +135,18 @@ class Proposal(NamedTuple):
         return str(self.details["digest"])
 
 
-def propose(tool: str, arguments: Any, place: str, redactor: Redactor) -> Proposal:
-    """Return the question about a call. `place` tells equal calls apart, so that one answer does not count for two of them."""
+def propose(tool: str, arguments: Any, place: str, redactor: Redactor, effect: Effect | None = None) -> Proposal:
+    """Return the question about a call. `place` tells equal calls apart, so that one answer does not count for two of them.
+
+    effect: what the tool declares. It is shown, and is no part of what identifies the question.
+    """
     written = msgspec.json.encode(arguments, order="deterministic", enc_hook=str)
     # Masked before it is cut: half a secret would not be recognised.
     whole = redactor.uncut().text(written.decode())
     shown = cap(whole, _MOST_BYTES)
     details = {"tool": tool, "arguments": shown, "digest": sha256(written).hexdigest()[:32], "call": place}
+    if effect is not None:
+        details["effect"] = effect
     prompt = f"Run {tool}({cap(whole, _PROMPT_BYTES)})?"
     return Proposal(prompt, details, msgspec.json.decode(written), shown == whole)
 

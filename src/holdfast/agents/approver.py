@@ -70,12 +70,12 @@ class Approver:
             return call if permission.verdict == "run" else denied(call.name, permission.reason)
         if self._session is None:
             return denied(call.name, "nobody can be asked: the agent runs without a session")
-        return await self._ask(call, place, self._session)
+        return await self._ask(call, place, self._session, effect)
 
-    async def _ask(self, call: ToolCall, place: str, session: Session) -> ToolCall | Fault:
+    async def _ask(self, call: ToolCall, place: str, session: Session, effect: Effect | None) -> ToolCall | Fault:
         """Ask a person. If the arguments change meanwhile, the answer does not count, and the person is asked about the new ones."""
         for _ in range(_MOST_QUESTIONS):
-            proposal = _proposal(call, place)
+            proposal = _proposal(call, place, effect)
             if not proposal.can_be_shown:
                 return denied(
                     call.name, "its arguments are too long to be shown to a person, who must allow it: split the call"
@@ -91,7 +91,7 @@ class Approver:
                     return denied(call.name, "nobody answered in time")
             if answered.outcome != "accepted":
                 return denied(call.name, answered.reason and f"the user said: {answered.reason}")
-            if _proposal(call, place).digest == proposal.digest:
+            if _proposal(call, place, effect).digest == proposal.digest:
                 return msgspec.structs.replace(call, arguments=proposal.arguments)
             self.audit(call, event="void", question=answered.id, reason="the arguments changed")
         return denied(call.name, "its arguments changed each time it was approved")
@@ -111,5 +111,5 @@ class Approver:
             self._session.audit("Approval", tool=call.name, call=call.id, **facts)
 
 
-def _proposal(call: ToolCall, place: str) -> Proposal:
-    return propose(call.name, call.arguments, place, process_redactor())
+def _proposal(call: ToolCall, place: str, effect: Effect | None) -> Proposal:
+    return propose(call.name, call.arguments, place, process_redactor(), effect)

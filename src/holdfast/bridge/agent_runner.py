@@ -20,6 +20,7 @@ from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
 from holdfast.bridge.turn import Turn
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
+from holdfast.once.outcome import ended_itself
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import decode_manifest
@@ -49,6 +50,8 @@ class Waiting(NamedTuple):
     text: str
     id: str
     """The id of its entry in the log: its turn is known by it."""
+    coalesced: tuple[int, ...] = ()
+    """The offsets of earlier messages that are answered together with it."""
 
 
 class _Found(NamedTuple):
@@ -415,27 +418,29 @@ class AgentRunner:
 
     async def _messages(self, cursor: int) -> tuple[Waiting | None, int]:
         """Return what waits after an offset, and up to where there is no other message."""
-        texts, last, known_as, after = list[str](), 0, "", cursor
+        texts, offsets, known_as, after = list[str](), list[int](), "", cursor
         while entries := await self._store.read(self._live.id, after=after):
             for entry in entries:
                 text = _text_of(entry.type, entry.body)
                 if text is None:
                     continue
                 texts.append(text)
-                last, known_as = entry.offset, entry.id
+                offsets.append(entry.offset)
+                known_as = entry.id
                 if not self._coalesces:
-                    return Waiting(last, text, known_as), last
+                    return Waiting(entry.offset, text, known_as), entry.offset
             after = entries[-1].offset
-        return (Waiting(last, "\n\n".join(texts), known_as) if texts else None), after
+        if not texts:
+            return None, after
+        *earlier, last = offsets
+        return Waiting(last, "\n\n".join(texts), known_as, tuple(earlier)), after
 
     # --- turns ---
 
     async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool) -> None:
         """Run a turn for a message; None: go on with the turn that was cut."""
         block = (
-            session.turn(unfinished="continue")
-            if waiting is None
-            else session.turn({"text": waiting.text, "offset": waiting.offset}, key=waiting.id)
+            session.turn(unfinished="continue") if waiting is None else session.turn(_input_of(waiting), key=waiting.id)
         )
         try:
             async with block as turn:
@@ -475,7 +480,7 @@ class AgentRunner:
 
     async def _work(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
         if is_agent(self._agent):
-            shown = _Shown(self._publisher, number, is_said=is_said)
+            shown = _Shown(self._publisher, number, is_said=is_said, profile=self._runtime.profile.name)
             try:
                 async with self._agent.stream(text, session=session) as parts:
                     async for part in parts:
@@ -498,14 +503,21 @@ class AgentRunner:
             await turn.say(str(getattr(answer, "text", answer)))
 
 
+def _input_of(waiting: Waiting) -> dict[str, Any]:
+    """Return what the turn about a message stores of it."""
+    stored: dict[str, Any] = {"text": waiting.text, "offset": waiting.offset}
+    return stored | {"coalesced": list(waiting.coalesced)} if waiting.coalesced else stored
+
+
 class _Shown:
     """What clients see of one run of an agent."""
 
-    def __init__(self, publisher: Publisher, turn: int, *, is_said: bool) -> None:
+    def __init__(self, publisher: Publisher, turn: int, *, is_said: bool, profile: str) -> None:
         self._publisher = publisher
         self._turn = turn
         self._stream = ""
         self._has_text = is_said
+        self._may_be_repeated = profile == "bridge"
 
     def take(self, part: AgentPart) -> None:
         match part:
@@ -516,7 +528,7 @@ class _Shown:
                 call = {"tool_call_id": part.id, "tool": part.name, "params": part.arguments, "turn": self._turn}
                 self._publisher.put("tool_call", call)
             case ToolReturned():
-                self._publisher.put(*_returned(part))
+                self._publisher.put(*_returned(part, may_be_repeated=self._may_be_repeated))
             case Retrying(restarts_text=True):
                 # The messages of this answer do not count: it begins anew.
                 self.end("error")
@@ -569,13 +581,20 @@ def check_agent(agent: Any) -> None:
     raise InvalidError.at("bridge.agent", "an agent, or a function `async def agent(turn)`", agent)
 
 
-def _returned(part: ToolReturned) -> tuple[str, dict[str, Any]]:
+def _returned(part: ToolReturned, *, may_be_repeated: bool) -> tuple[str, dict[str, Any]]:
     if part.fault is not None:
-        payload = wire.tool_error(part.fault, redactor=process_redactor())["payload"]
+        # With the profile, a client may offer to make the call again. Nothing here does so by itself.
+        retryable = True if may_be_repeated and ended_itself(part.fault) and _has_no_reason(part.fault) else None
+        payload = wire.tool_error(part.fault, retryable=retryable, literal=True, redactor=process_redactor())["payload"]
         return "tool_error", payload | {"tool_call_id": part.id, "tool": part.name}
     result = {"tool_call_id": part.id, "tool": part.name, "success": not part.is_error}
     cut = max(0, len(part.content) - _SHOWN_CONTENT)
     return "tool_result", result | {"content": part.content[:_SHOWN_CONTENT]} | ({"cut": cut} if cut else {})
+
+
+def _has_no_reason(fault: Fault) -> bool:
+    """Whether a program that failed did not say why, other than in its own words: no file is missing, and nothing is forbidden."""
+    return fault.code == "TOOL_EXECUTION_FAILED"
 
 
 def _title(error: Exception, fault: Fault) -> str:

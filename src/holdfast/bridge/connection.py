@@ -87,11 +87,14 @@ class Connection:
         """How far the client's application has come in each session, as it says."""
         headers = dict(scope.get("headers", ()))
         self.user_agent = headers.get(b"user-agent", b"").decode("latin-1")
+        host = headers.get(b"host", b"").decode("latin-1")
+        self.url = f"{scope.get('scheme', 'ws')}://{host}{scope.get('path', '')}" if host else ""
+        """The address at which the client reaches the bridge."""
         self._was_lost = True
         mode = mode_of(
             self.peer,
             is_encrypted=scope.get("scheme") == "wss",
-            host=headers.get(b"host", b"").decode("latin-1"),
+            host=host,
             allows_plain=hub.settings.insecure,
         )
         self.machine = ServerConnection(
@@ -167,7 +170,7 @@ class Connection:
 
     def _report(self, message: Envelope | None, fault: Fault) -> None:
         session = "" if message is None else message.session_id or str(message.payload.get("session_id", ""))
-        self.hub.reports.of(fault)(fault, session_id=session or None, user_agent=self.user_agent)
+        self.hub.reports.request(fault, session_id=session or None, user_agent=self.user_agent)
         if fault.code == "AUTH_FORBIDDEN" and self.identity is not None and message is not None:
             self.hub.access.forbidden(self.identity, session=session, what=message.type)
 
@@ -220,7 +223,8 @@ class Connection:
     async def end(self, fault: Fault) -> None:
         """End the connection for a reason that the client gets."""
         if not self.machine.is_closed and fault.code not in _ORDINARY:
-            self.hub.reports.client(fault, user_agent=self.user_agent)
+            report = self.hub.reports.request if self.identity is None else self.hub.reports.client
+            report(fault, user_agent=self.user_agent)
         await self.perform(self.machine.end(fault))
 
     async def tell(self, type_: str, payload: Payload) -> None:

@@ -52,12 +52,19 @@ class ErrorReports:
         """Report an error that a client caused: a wrong token, a message that cannot be read, a connection that went silent."""
         self._report(fault, "client", session_id, user_agent)
 
-    def of(self, fault: Fault) -> Callable[..., None]:
-        """Return what reports a fault of a request: errors of ours are the server's, and the others the client's."""
-        return self.server if fault.entry.http_status >= _OURS else self.client
+    def answered(self, count: int = 1) -> None:
+        """Count messages and requests that were answered as they should be. The error rate needs them."""
+        if self._alerts is not None:
+            for _ in range(count):
+                self._alerts.operation(failed=False)
+
+    def request(self, fault: Fault, *, session_id: str | None = None, user_agent: str | None = None) -> None:
+        """Report a message or a request that failed: errors of ours are the server's, and the others the client's."""
+        source: Source = "server" if fault.entry.http_status >= _OURS else "client"
+        self._report(fault, source, session_id, user_agent, of_request=True)
 
     def hook(self, fault: Fault, *, session_id: str | None = None, user_agent: str | None = None) -> None:
-        """Report a hook event that was not accepted."""
+        """Report a hook event that was not accepted. It has a signal of its own, and is no part of the error rate."""
         self._report(fault, "hook", session_id, user_agent)
 
     def reconnection_failed(self, session_id: str | None = None, *, user_agent: str | None = None) -> None:
@@ -70,7 +77,17 @@ class ErrorReports:
         if self._alerts is not None:
             self._alerts.count("session_drops")
 
-    def _report(self, fault: Fault, source: Source, session_id: str | None, user_agent: str | None) -> None:
+    def _report(
+        self,
+        fault: Fault,
+        source: Source,
+        session_id: str | None,
+        user_agent: str | None,
+        *,
+        of_request: bool = False,
+    ) -> None:
+        if of_request and self._alerts is not None:
+            self._alerts.operation(failed=True)
         metric = ErrorMetric.of(fault, source, session_id=session_id, user_agent=_cleaned(user_agent))
         for reader in self._readers:
             try:

@@ -29,6 +29,7 @@ __all__ = [
     "fitting",
     "frame_of",
     "message_of",
+    "notification_of",
     "question_payload",
     "replay_frame",
     "tool_call_of",
@@ -44,6 +45,8 @@ _MOST_BYTES: Final = 4 * 2**20
 """The most bytes of a message of the log. Clients read messages of 16 MiB, and several come in one replay."""
 _SECRET: Final = 8_192
 """The most characters of a secret, such as a private key."""
+_RISKS: Final = {"read": "low", "idempotent": "medium", "unsafe": "high"}
+"""How dangerous a call is, by the effect that its tool declares."""
 _EVENT_FIELDS: Final = ("turn", "step", "state", "title", "by", "outcome", "ok", "reason", "agent", "until", "role")
 """What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
 
@@ -171,6 +174,8 @@ def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict
             given = body.get("input")
             if entry.type == "turn_started" and isinstance(given, dict) and type(given.get("offset")) is int:
                 event["answers"] = given["offset"]
+                if "coalesced" in given:
+                    event["coalesced"] = given["coalesced"]
             return "session_event", event
 
 
@@ -195,8 +200,18 @@ def approval_payload(raised: dict[str, Any]) -> dict[str, Any]:
         "description": str(question.get("prompt", "")),
         "question_id": str(raised.get("id", "")),
         "arguments_hash": str(raised.get("args", "")),
+        "risk_level": _RISKS.get(details.get("effect"), "medium"),
+        "source": "agent_sdk",
     }
     return payload | ({"cut": True} if is_cut else {}) | _expiry(raised)
+
+
+def notification_of(frame: bytes) -> str | None:
+    """Return the id of the notification that a frame is; None if it is none."""
+    if b'"notification"' not in frame:
+        return None
+    message = msgspec.json.decode(frame)
+    return str(message["payload"].get("notification_id", "")) if message["type"] == "notification" else None
 
 
 def question_payload(raised: dict[str, Any], user_code: str = "") -> dict[str, Any]:

@@ -35,9 +35,20 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
     from holdfast.stores import Store
 
-__all__ = ["EVENTS", "HookError", "HookEvent", "HookRules", "HookStore", "Stored", "invalid", "read_hook", "rejection"]
+__all__ = [
+    "EVENTS",
+    "SEVEN",
+    "HookError",
+    "HookEvent",
+    "HookRules",
+    "HookStore",
+    "Stored",
+    "invalid",
+    "read_hook",
+    "rejection",
+]
 
-EVENTS: Final = (
+SEVEN: Final = (
     "SessionStart",
     "SessionEnd",
     "PreToolUse",
@@ -45,9 +56,9 @@ EVENTS: Final = (
     "UserPromptSubmit",
     "Stop",
     "SubagentStop",
-    "PreCompact",
-    "Notification",
 )
+"""The events that every version of the hooks has."""
+EVENTS: Final = (*SEVEN, "PreCompact", "Notification")
 """The events of the first two forms. Claude Code has more, and new ones with each version: its own form may name any."""
 
 _NATIVE_EVENT = re.compile(r"[A-Z][A-Za-z]{1,63}")
@@ -76,6 +87,8 @@ _CLIENT = "bridge:hooks"
 class HookRules(msgspec.Struct, frozen=True, kw_only=True):
     """What an event must have besides its form."""
 
+    events: tuple[str, ...] = EVENTS
+    """The events of the first two forms that are accepted."""
     strict: bool = False
     """Require the fields that each event should have in its payload."""
     skew: float | None = None
@@ -139,9 +152,9 @@ def _read_document(body: dict[str, Any], now: float, rules: HookRules) -> HookEv
     name = "event_type" if "event_type" in body and "event" not in body else "event"
     event, payload = body.get(name), body.get("payload")
     errors = []
-    if event not in EVENTS:
+    if event not in rules.events:
         start = "Required" if event is None else "Invalid enum value"
-        errors.append(_error(name, f"{start}. Expected one of: {', '.join(EVENTS)}", "HOOK_INVALID_EVENT_TYPE"))
+        errors.append(_error(name, f"{start}. Expected one of: {', '.join(rules.events)}", "HOOK_INVALID_EVENT_TYPE"))
     errors += _time_errors(body, now, rules.skew) + _session_errors(body)
     if not isinstance(payload, dict):
         problem = "Required" if payload is None else f"Expected an object, received {_kind(payload)}"

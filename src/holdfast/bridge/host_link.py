@@ -159,6 +159,11 @@ class HostLink:
         self._clients_know = False
         """Whether clients know that no process can be started."""
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether the process of the agents answers."""
+        return self._connected.is_set()
+
     async def open(self) -> None:
         """Find the process, or start it. Raises CONFIG_INVALID if another server uses it, SYS_BRIDGE_ERROR if it does not start."""
         self._lock = self._files.lock("server")

@@ -22,7 +22,7 @@ from holdfast._version import __version__
 from holdfast.bridge.event_stream import HEARTBEAT_S
 from holdfast.bridge.files import Folder, ProjectFiles
 from holdfast.bridge.guard import rates_of
-from holdfast.bridge.hooks import EVENTS, HookRules, HookStore, invalid, read_hook, rejection
+from holdfast.bridge.hooks import EVENTS, SEVEN, HookRules, HookStore, invalid, read_hook, rejection
 from holdfast.bridge.http_bodies import (
     Accepted,
     BatchReply,
@@ -64,7 +64,8 @@ from holdfast.bridge.responses import json_response, rejected
 from holdfast.bridge.settings import is_loopback
 from holdfast.bridge.tokens import TICKET_S
 from holdfast.extras import needs_extra
-from holdfast.faults import Fault, HoldfastError, meaning
+from holdfast.faults import Fault, HoldfastError, meaning, resolve
+from holdfast.runtime import page_of
 from holdfast.stores import SessionState
 from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import Snapshot
@@ -92,6 +93,7 @@ BASE = "/api/v1"
 _STORE_S = 2.0
 """Seconds that the store may take for the check of `/health`."""
 _PAGE_BYTES = 262_144
+_FIRST_ERROR = 400
 _TEXT = {"type": "string"}
 _SESSION = Parameter("session_id", {"type": "string", "minLength": 1, "maxLength": 256}, "The session.", "path")
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
@@ -121,7 +123,8 @@ class HttpApi:
     ) -> None:
         self.hub = hub
         self.settings = settings = hub.settings
-        self.rules = HookRules(strict=settings.strict_hooks, skew=settings.hook_skew)
+        events = EVENTS if settings.extended_hooks else SEVEN
+        self.rules = HookRules(events=events, strict=settings.strict_hooks, skew=settings.hook_skew)
         self._pairing = pairing
         self.reports = hub.reports
         self._agents = agents
@@ -155,12 +158,15 @@ class HttpApi:
 
         async def answer(request: Request) -> Response:
             try:
-                return await endpoint.handler(request)
+                response = await endpoint.handler(request)
             except HoldfastError as error:
-                report = self.reports.hook if is_hook else self.reports.of(error.fault)
+                report = self.reports.hook if is_hook else self.reports.request
                 session = request.path_params.get("session_id")
                 report(error.fault, session_id=session, user_agent=user_agent_of(request))
                 raise
+            if not is_hook and response.status_code < _FIRST_ERROR:
+                self.reports.answered()
+            return response
 
         return answer
 
@@ -184,6 +190,7 @@ class HttpApi:
             "Idempotency-Key", {"type": "string", "maxLength": 256}, "The same key is stored once.", "header"
         )
         path = Parameter("path", {"type": "string"}, "A path below the project's root.", "path")
+        code = Parameter("code", {"type": "string", "maxLength": 64}, "A code.", "path")
         hook: tuple[Any, ...] = ("HOOK_AUTH_FAILED", "SESS_CLOSED", "PROTO_DUPLICATE_ID", "SESS_STORE_UNAVAILABLE")
         return (
             Endpoint("GET", "/health", self.health, "Whether the bridge works", Health, (), more={503: Health}, errors=("AUTH_REQUIRED",)),
@@ -203,6 +210,7 @@ class HttpApi:
             Endpoint("POST", "/tickets", self.ticket, "A ticket for a browser's WebSocket", Ticket),
             Endpoint("POST", "/pair", self.pair, "Make the token of a new device from a one-time code", Paired, (), body=PairRequest, errors=("AUTH_INVALID_TOKEN",)),
             Endpoint("POST", "/errors", self.client_error, "Report an error that a client has seen", CommandReply, body=ClientReport),
+            Endpoint("GET", "/errors/{code}", self.error_page, "What a code means, and what to do: the `documentation_url` of errors", None, (), (code,), errors=("TOOL_FILE_NOT_FOUND",), media_type="text/markdown"),
             Endpoint("GET", "/admin/waiting", self.waiting, "Operations that wait", WaitingBody, ("admin",)),
             Endpoint("POST", "/admin/commands", self.command, "Tell an operation that waits what to do", CommandReply, ("admin",), body=Command),
             Endpoint("POST", "/admin/reload-hooks", self.reload_hooks, "Read the rules for hook events anew", Reloaded, ("admin",)),
@@ -267,7 +275,7 @@ class HttpApi:
             connection_mode=mode(request, self.hub),
             limits=limits,
             supported_agents=list(self._agents),
-            hook_events=list(EVENTS),
+            hook_events=list(self.rules.events),
             active_sessions=len(self.hub.sessions),
             connections=len(self.hub.connections),
             uptime_seconds=round(time.monotonic() - self._started, 3),
@@ -303,6 +311,15 @@ class HttpApi:
 
     async def upgrade(self, _request: Request) -> Response:
         raise HoldfastError(Fault.of("CONN_UPGRADE_REQUIRED"))
+
+    async def error_page(self, request: Request) -> Response:
+        """Answer the page of a code, also under an older name of it."""
+        entry = resolve(request.path_params["code"])
+        if entry is None:
+            raise rejected(
+                404, "There is no code of this name", "TOOL_FILE_NOT_FOUND", suggestion="`holdfast codes` lists them"
+            )
+        return Response(page_of(entry.code), media_type="text/markdown; charset=utf-8")
 
     async def client_error(self, request: Request) -> Response:
         self._identity(request, "device")

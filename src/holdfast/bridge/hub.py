@@ -7,7 +7,7 @@ and only the end of a session's last connection starts its grace.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -40,6 +40,7 @@ from holdfast.events import (
 )
 from holdfast.events.lines import LogLines
 from holdfast.faults import Fault, HoldfastError
+from holdfast.policies.profiles import BRIDGE
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import admin, machine
@@ -157,6 +158,8 @@ class Hub:
         if host is not None:
             host.show_code = self._show_code
             host.unavailable = self._agents_unavailable
+        self.seen: deque[tuple[str, str]] = deque(maxlen=int(BRIDGE.limits["event_queue"]))
+        """The notifications that were acknowledged, each with its client. `request_replay` does not send them again."""
         self.rotation: CertificateRotation | None = None
         """The change of the certificate that is ahead."""
         authenticator.watch(self._revoked)

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from holdfast._version import __version__
 from holdfast.bridge.agent_runner import agent_name
-from holdfast.bridge.frames import replay_frame
+from holdfast.bridge.frames import notification_of, replay_frame
 from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.bridge.mode import MODE_TEXTS
 from holdfast.bridge.resume_tokens import role_of
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.stores import SessionRecord
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.messages import Role
+    from holdfast.wire.replay import Held
     from holdfast.wire.server import Handle
 
 __all__ = ["PROTOCOLS", "Requests"]
@@ -126,6 +127,10 @@ class Requests:
             await handler(handle, handle.payload)
         except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client, and other clients go on
             await self._failed(message, error)
+        else:
+            # A message is counted when it is stored, and a rejected `auth` when the connection ends.
+            if message.type not in ("session_message", "message") and not self._connection.machine.is_closed:
+                self._hub.reports.answered()
         took = self._hub.clock.monotonic() - begun
         if not others.came:
             # Everybody else waited for it. Now they come first for as long: one client has half of the server at most.
@@ -229,6 +234,7 @@ class Requests:
             ),
             connection_mode=mode,
             connection_mode_description=MODE_TEXTS[mode],
+            bridge_url=connection.url,
             requires_health_verification=mode == "direct_public",
             active_sessions=tuple(active),
             supported_agents=(name,) if name else (),
@@ -427,8 +433,9 @@ class Requests:
         self._connection.identified(found)
         await self._acknowledge(handle)
 
-    async def _seen(self, handle: Handle, _: wire.NotificationAck) -> None:
-        # Notifications are a part of the log, so nothing waits for this. A client may still say it.
+    async def _seen(self, handle: Handle, seen: wire.NotificationAck) -> None:
+        # They stay in the log, and other clients get them.
+        self._hub.seen.extend((self.client, id_) for id_ in seen.notification_ids)
         await self._acknowledge(handle)
 
     # --- what is said ---
@@ -459,6 +466,7 @@ class Requests:
             results = await self._take(live, [Incoming(content, client, message.id) for message, content in messages])
             acks = [result for result in results if isinstance(result, AckResult)]
             if acks:
+                self._hub.reports.answered(len(acks))
                 await self._connection.perform(self._connection.machine.stored(acks))
             for (message, _), result in zip(messages, results, strict=True):
                 if isinstance(result, Exception):
@@ -552,11 +560,19 @@ class Requests:
             # A time after the newest message is the time of another clock, so nobody knows what is missing.
             newest = _seconds(everything[-1].timestamp) or 0.0
             is_complete = (_seconds(since) or 0.0) <= newest + 1.0
+        held = self._without_seen(held)
         fields = {"session_id": live.id, "complete": is_complete}
         frame = replay_frame(
             held, fields, id_=str(uuid4()), at=self._hub.clock.wall(), as_text=self._connection.protocol == 1
         )
         return await self._connection.send(frame)
+
+    def _without_seen(self, held: list[Held]) -> list[Held]:
+        """Leave out the notifications that this client has acknowledged."""
+        mine = {id_ for client, id_ in self._hub.seen if client == self.client}
+        if not mine:
+            return held
+        return [each for each in held if notification_of(each.frame) not in mine]
 
     async def _replay_gap(self, handle: Handle, live: LiveSession, gap: Gap) -> None:
         buffer = wire.ReplayBuffer(messages=[], session_id=live.id, complete=False, gap=gap.payload())

@@ -89,7 +89,13 @@ def error_response(
     # What is wrong as HTTP has a sentence of its own.
     literal = not isinstance(error, RejectedError)
     body = wire.http_body(
-        fault, request_id=request_id, timestamp=stamp(time.time()), literal=literal, redactor=redactor
+        fault,
+        request_id=request_id,
+        timestamp=stamp(time.time()),
+        # Below the address that the client has asked, whatever that is.
+        documentation_url=f"/errors/{fault.code}",
+        literal=literal,
+        redactor=redactor,
     )
     suggestion = error.suggestion if isinstance(error, RejectedError) else _suggestion(fault)
     if suggestion:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import options
 from holdfast.bridge.agent_runner import agent_name
+from holdfast.bridge.checks import checks_of
 from holdfast.bridge.connection import Connection
 from holdfast.bridge.file_watch import FileWatch
 from holdfast.bridge.guard import Guard
@@ -32,6 +33,7 @@ from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles
 from holdfast.bridge.tokens import Tokens
 from holdfast.extras import needs_extra
 from holdfast.faults import InvalidError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
 
@@ -39,7 +41,7 @@ with needs_extra("holdfast.bridge", "starlette", "server"):
     from starlette.applications import Starlette
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.types import ASGIApp
 
@@ -66,10 +68,11 @@ class Bridge:
         another program answers them.
     store: an open store, or an address; by default `stores.default_url()`.
     tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
-    settings: where it listens, what clients may do, and what is kept for them.
+    settings: where it listens, what clients may do, and what is kept for them. By default those of the runtime's profile.
     reports: where errors are counted: `ErrorReports(count_errors())`. By default `/metrics` shows them, and they raise the alerts of
         `holdfast.toml`.
     agents: `AgentProcess(agent="app:agent")` runs the agent in a process that goes on when the server ends. By default it runs in this one.
+    checks: further checks of `/health` by name, functions that return whether all is well: `checks={"licence": licence.is_valid}`.
 
     Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
@@ -81,18 +84,22 @@ class Bridge:
         *,
         store: Store | str | Path | None = None,
         tokens: Authenticator | None = None,
-        settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
+        settings: BridgeSettings | None = None,
         runtime: Runtime | None = None,
         reports: ErrorReports | None = None,
         agents: AgentProcess | None = None,
+        checks: Mapping[str, Callable[[], bool | Awaitable[bool]]] | None = None,
     ) -> None:
         self.agent = agent
         self.agents = agents
         """The process of its own in which the agent runs, if one was asked for."""
         if agents is not None and not (store is None or isinstance(store, (str, Path))):
             raise InvalidError.at("bridge.store", "the address of a store, which another process can open too", store)
+        self._checks = dict(checks or {})
         self._own_reports = reports
         self._metrics: BridgeMetrics | None = None
+        if settings is None:
+            settings = BridgeSettings.of_profile((runtime or default_runtime()).profile.name)
         self.settings = settings
         self.tokens: Authenticator = tokens or Tokens(
             settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)
@@ -167,6 +174,7 @@ class Bridge:
         self._http = HttpApi(
             self._hub,
             agents=() if self.agent is None else (agent_name(self.agent),),
+            checks={**checks_of(self._hub, self.settings.tokens_path.parent), **self._checks},
             pairing=Pairing(self.tokens) if isinstance(self.tokens, Tokens) else None,
             metrics=None if self._metrics is None else self._metrics.text,
         )
@@ -271,4 +279,4 @@ class Bridge:
     def _report(self, fault: Fault, scope: Any) -> None:
         """Count a request that was rejected, or that crashed."""
         user_agent = dict(scope.get("headers", ())).get(b"user-agent", b"").decode("latin-1")
-        self.hub.reports.of(fault)(fault, user_agent=user_agent)
+        self.hub.reports.request(fault, user_agent=user_agent)

@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast import options
 from holdfast.bridge.lockout import LockoutLimits
 from holdfast.bridge.private_files import state_folder
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from holdfast.bridge.identity import TokenKind
+    from holdfast.policies.profiles import ProfileName
 
 __all__ = ["PROFILE_BRIDGE", "BridgeSettings", "OnGraceExpiry", "is_loopback"]
 
@@ -96,9 +99,14 @@ class BridgeSettings(BridgeOptions, frozen=True, kw_only=True, omit_defaults=Tru
 
     @classmethod
     def from_env(
-        cls, environ: Mapping[str, str] | None = None, *, file: BridgeOptions | None = None, **given: Any
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        file: BridgeOptions | None = None,
+        profile: ProfileName = "holdfast",
+        **given: Any,
     ) -> BridgeSettings:
-        """Return the settings of the environment. What is `given` comes first, and what stands in the `[bridge]` of a `file` last.
+        """Return the settings of the environment. What is `given` comes first, then the environment, the `[bridge]` of a `file`, the profile.
 
         Read are PORT, HOST, BRIDGE_TOKEN, HOOK_TOKEN, METRICS_TOKEN, ADMIN_TOKEN, ALLOWED_PROJECT_ROOT, TLS_CERT and TLS_KEY, each also with
         HOLDFAST_ before it, which wins. A variable that is set and empty is a mistake, not a missing one: it raises CONFIG_INVALID.
@@ -119,12 +127,19 @@ class BridgeSettings(BridgeOptions, frozen=True, kw_only=True, omit_defaults=Tru
                 found[name] = _converted(chosen, environ[chosen].strip(), convert)
         if empty:
             raise _refused([f"{variable} is set, but empty: give it a value, or unset it" for variable in empty])
-        written = {} if file is None else {name: getattr(file, name) for name in file.__struct_fields__}
-        settings = cls(**{**written, **found, **given})
+        written = {} if file is None else msgspec.structs.asdict(file)
+        defaults = msgspec.structs.asdict(BridgeOptions())
+        written = {name: value for name, value in written.items() if value != defaults[name]}
+        settings = cls.of_profile(profile, **{**written, **found, **given})
         own = state_folder(environ) / "tls"
         if settings.is_loopback or settings.has_tls or not (own / "cert.pem").exists():
             return settings
         return settings.replace(tls_cert=own / "cert.pem", tls_key=own / "key.pem")
+
+    @classmethod
+    def of_profile(cls, profile: ProfileName, **given: Any) -> BridgeSettings:
+        """Return the settings of a profile, with what is `given` in place of its own: `BridgeSettings.of_profile("bridge", port=4000)`."""
+        return cls(**{**(PROFILE_BRIDGE if profile == "bridge" else {}), **given})
 
     @property
     def is_loopback(self) -> bool:
@@ -223,10 +238,9 @@ PROFILE_BRIDGE: Final[Mapping[str, Any]] = {
     "batches_per_minute": 10,
     "sessions_per_minute": 30,
     "files_per_minute": 60,
-    "hook_skew": 300.0,
-    "strict_hooks": True,
+    "extended_hooks": False,
 }
-"""The smaller numbers of the profile `bridge`: `BridgeSettings(**PROFILE_BRIDGE)`."""
+"""What the profile `bridge` has in place of our defaults: smaller numbers, and seven hook events. `BridgeSettings.of_profile("bridge")`."""
 
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - it is compared, not listened on
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")

@@ -24,7 +24,7 @@ from holdfast.bridge.agent_runner import agent_name, check_agent
 from holdfast.bridge.host_link import AgentProcess, end_hosts
 from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.server import Bridge
-from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
+from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.tls import TlsFiles, facts_of
 from holdfast.bridge.tokens import Tokens
 from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, rehearsal
@@ -35,6 +35,7 @@ from holdfast.cli.sessions import person
 from holdfast.config import load
 from holdfast.faults import InvalidError
 from holdfast.options import one_of
+from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
     from holdfast.bridge.identity import TokenKind
@@ -156,8 +157,8 @@ def _settings_of(flags: ServeFlags) -> BridgeSettings:
     given: dict[str, Any] = {"tokens_file": flags.home / "tokens.json"} | flags.given
     if flags.profile is not None:
         one_of("--profile", flags.profile, ("bridge",))
-        given = dict(PROFILE_BRIDGE) | given
-    settings = BridgeSettings.from_env(file=load().bridge, **given)
+    profile = default_runtime().profile.name if flags.profile is None else "bridge"
+    settings = BridgeSettings.from_env(file=load().bridge, profile=profile, **given)
     files = TlsFiles(flags.home / "tls")
     if settings.has_tls or not files.cert.exists():
         return settings

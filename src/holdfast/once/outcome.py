@@ -25,6 +25,7 @@ __all__ = [
     "StepDecision",
     "Unknown",
     "decide_step",
+    "ended_itself",
     "must_not_repeat",
     "needs_start",
 ]
@@ -119,3 +120,16 @@ def needs_start(effect: Effect | None) -> bool:
 def must_not_repeat(effect: Effect | None, fault: Fault) -> bool:
     """Whether a call that failed must not be made again, nor anything in its place: it is unsafe and may have happened."""
     return effect == "unsafe" and fault.maybe_executed
+
+
+def ended_itself(fault: Fault) -> bool:
+    """Whether a failure is a program's own end with an exit code. Then nothing is left to find out: what it printed and the code are its answer.
+
+    A program that was ended, by a limit or by a signal, did not say how far it had come.
+    """
+    code = fault.context.get("exit_code")
+    return isinstance(code, int) and 0 < code < _BY_SIGNAL and "limit" not in fault.context
+
+
+_BY_SIGNAL = 128
+"""From here on, exit codes say that a signal ended the program."""

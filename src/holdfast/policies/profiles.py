@@ -130,7 +130,7 @@ BRIDGE = Profile(
     limits={
         "session_grace_s": 300.0,
         "replay_age_s": 1800.0,
-        "replay_bytes": 100_000,
+        "replay_bytes": 102_400,
         "heartbeat_s": 15.0,
         "pong_s": 10.0,
         "event_queue": 1000,

@@ -20,7 +20,7 @@ import msgspec
 from holdfast import options
 from holdfast.config.sources import load
 from holdfast.events import AttemptEnded, Degraded, Failed, OperatorAsked, SuppressedError
-from holdfast.faults import Fault, InvalidError, Redactor
+from holdfast.faults import Fault, InvalidError, Redactor, Severity
 from holdfast.policies.alerts import SIGNALS, Alert, AlertMachine, Alerts
 from holdfast.runtime.bus import Subscription
 from holdfast.runtime.fault_of import fault_of
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["AlertSink", "raise_alerts"]
 
 _LOG = logging.getLogger("holdfast")
+_ALERTING = (Severity.CRITICAL, Severity.FATAL)
+_QUIET_S = 60.0
 _LEVELS = {"ok": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 
 
@@ -75,14 +77,16 @@ class AlertSink(Subscription):
         self._machine = AlertMachine(alerts)
         # Calls end in any thread, and the machine itself is not safe to share.
         self._lock = threading.Lock()
+        self._alerted: dict[str, float] = {}
+        """When the last alert was raised for each code. Codes are a closed set."""
         self._webhook = (
             None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
         )
-        handlers = {
+        handlers: dict[Any, Any] = {
             # The error rate also needs the calls that work at once. Such a call reports only its attempt.
             AttemptEnded: self._attempt_ended,
-            Degraded: lambda _: self._operation(failed=False),
-            Failed: lambda _: self._operation(failed=True),
+            Degraded: lambda _: self.operation(failed=False),
+            Failed: self._operation_failed,
             OperatorAsked: self.fault,
         }
         super().__init__(subscribe(runtime, handlers, on_cancel=self._close).cancel)
@@ -106,8 +110,13 @@ class AlertSink(Subscription):
             self.count("reconnection_failures")
 
     def fault(self, event: Failed | OperatorAsked) -> None:
-        """Raise an alert for one failure: `react_to_failures(alert=alerts.fault)`."""
+        """Raise an alert for one failure: `react_to_failures(alert=alerts.fault)`. Critical ones raise theirs without that.
+
+        Failures of one code raise one alert a minute. Each question to an operator raises its own.
+        """
         fault = event.fault
+        if isinstance(event, Failed) and not self._is_new(fault.code):
+            return
         self._raise([Alert(signal=fault.code, level="critical", before="ok", value=1, threshold=0)])
 
     def look(self) -> None:
@@ -123,9 +132,27 @@ class AlertSink(Subscription):
     def _attempt_ended(self, event: AttemptEnded) -> None:
         # After a failed attempt the operation may continue. If it fails, `Failed` reports its end.
         if event.fault is None:
-            self._operation(failed=False)
+            self.operation(failed=False)
 
-    def _operation(self, *, failed: bool) -> None:
+    def _operation_failed(self, event: Failed) -> None:
+        self.operation(failed=True)
+        if event.fault.severity in _ALERTING:
+            self.fault(event)
+        if event.fault.code == "CONN_RECONNECT_EXHAUSTED":
+            # A client of a bridge, in this program, has given up.
+            self.count("reconnection_failures")
+
+    def _is_new(self, code: str) -> bool:
+        """Whether no alert was raised for this code within a minute: many calls may fail the same way."""
+        now = self._now()
+        with self._lock:
+            is_new = now - self._alerted.get(code, float("-inf")) >= _QUIET_S
+            if is_new:
+                self._alerted[code] = now
+        return is_new
+
+    def operation(self, *, failed: bool) -> None:
+        """Count an operation, a message or a request for the error rate: `alerts.operation(failed=True)`."""
         with self._lock:
             alerts = self._machine.operation(self._now(), failed=failed)
         self._raise(alerts)

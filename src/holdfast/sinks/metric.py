@@ -69,7 +69,9 @@ def measure_errors(
     """
 
     def failed(event: Failed) -> None:
-        metric = ErrorMetric.of(event.fault, source, session_id=event.session or None)
+        # A client of a bridge, in this program, has given up.
+        side: Source = "client" if event.fault.code == "CONN_RECONNECT_EXHAUSTED" else source
+        metric = ErrorMetric.of(event.fault, side, session_id=event.session or None)
         for reader in readers:
             reader(metric)
 

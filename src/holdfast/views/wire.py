@@ -206,7 +206,7 @@ def _show_connection_error(fault: Fault) -> _Message[_ErrorPayload]:
     payload = _ErrorPayload(
         code=fault.code,
         message=fault.message,
-        details=facts(fault.context) or UNSET,
+        details=renamed(facts(fault.context), _NAMES) or UNSET,
         recoverable=fault.retryable,
         retry_after_ms=write_delay(fault.retry_after, MS),
     )
@@ -241,7 +241,7 @@ def _show_tool_error(fault: Fault) -> _Message[_ToolErrorPayload]:
         message=fault.message,
         retryable=fault.retryable,
         max_retries=_max_retries(fault),
-        details=details | _show_partial(fault.partial) or UNSET,
+        details=details | _silent_streams(fault) | _show_partial(fault.partial) or UNSET,
         retry_after_ms=write_delay(fault.retry_after, MS),
     )
     return _Message(type="tool_error", payload=payload)
@@ -309,6 +309,11 @@ def _worded_tool_error(fault: Fault, document: dict[str, Any]) -> dict[str, Any]
     return {**document, "payload": {**document["payload"], "message": f"Command exited with code {code}"}}
 
 
+def _silent_streams(fault: Fault) -> dict[str, str]:
+    """Return the two streams of a process as empty texts: what it did not print is written, too."""
+    return dict.fromkeys(_STREAMS, "") if isinstance(fault.context.get("exit_code"), int) else {}
+
+
 def _show_partial(partial: Partial | None) -> dict[str, Any]:
     """Return a tool's partial result: the two streams of a process by name, otherwise the payload (S2-20)."""
     if partial is None:
@@ -320,7 +325,7 @@ def _show_partial(partial: Partial | None) -> dict[str, Any]:
 
 def _build_partial(details: dict[str, Any]) -> Partial | None:
     streams = {name: details.pop(name) for name in _STREAMS if name in details}
-    return take_partial(details, ["payload"], streams or None)
+    return take_partial(details, ["payload"], streams if any(streams.values()) else None)
 
 
 class _Body(msgspec.Struct, kw_only=True):

@@ -9,7 +9,9 @@ from typing import Literal, TypeAlias, get_args
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.policies.profiles import BRIDGE
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S
+from holdfast.wire.replay import RING_AGE_S, RING_BYTES
 
 __all__ = ["BridgeOptions", "OnGraceExpiry", "ServerLimits"]
 
@@ -24,7 +26,7 @@ _COUNTS = (
 _SECONDS = (
     "ring_age", "resume_age", "send_timeout", "header_timeout", "body_timeout", "idle_timeout", "hook_timeout", "stop_timeout", "agents_grace",
 )  # fmt: skip
-_FLAGS = ("strict_hooks", "lenient_ids", "replays_log", "coalesce")
+_FLAGS = ("extended_hooks", "strict_hooks", "lenient_ids", "replays_log", "coalesce")
 
 
 class ServerLimits(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -42,11 +44,13 @@ class ServerLimits(options.Options, frozen=True, kw_only=True, omit_defaults=Tru
     """Seconds of silence until it is asked whether the client is there."""
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S
     """Seconds that the client may take to answer."""
+    public_session: float = 28_800.0
+    """Seconds that a connection over the public internet lasts after its user has acknowledged the warning. The client may come back."""
 
     def __post_init__(self) -> None:
         for name in ("max_frame", "max_frame_before_auth", "errors_per_minute"):
             options.count(f"limits.{name}", getattr(self, name))
-        for name in ("auth_timeout", "heartbeat", "heartbeat_timeout"):
+        for name in ("auth_timeout", "heartbeat", "heartbeat_timeout", "public_session"):
             options.seconds(f"limits.{name}", getattr(self, name))
 
 
@@ -112,17 +116,19 @@ class BridgeOptions(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
     """Seconds that a program that sends a hook event should wait for the answer. `/info` shows it."""
     hook_skew: float | None = None
     """Seconds by which the time of a hook event may differ from now. None: any time, as events may have waited."""
+    extended_hooks: bool = True
+    """Accept the hook events `PreCompact` and `Notification`, too. False: only the seven others."""
     strict_hooks: bool = False
     """Reject hook events whose payload lacks a field that its event should have."""
 
     # --- sessions ---
-    grace: float = 300.0
+    grace: float = BRIDGE.limits["session_grace_s"]
     """Seconds that a session waits for its last client to come back; 0: not at all."""
     on_grace_expiry: OnGraceExpiry = "pause"
     """What becomes of a session to which nobody came back: `pause`, `close`, or `detach`, which leaves it to its agent."""
-    ring_bytes: int = 102_400
+    ring_bytes: int = RING_BYTES
     """Bytes of each session's latest messages that are kept in memory. Older ones are read from the store."""
-    ring_age: float = 1800.0
+    ring_age: float = RING_AGE_S
     """Seconds for which messages are kept in memory."""
     replays_log: bool = True
     """Whether a client that is behind the memory gets the rest from the store. False: it gets a gap."""

@@ -660,18 +660,18 @@ class ClientConnection:
 
     # --- again, or not ---
 
-    def _lost(self) -> None:
+    def _lost(self, fault: Fault | None = None) -> None:
         self._heartbeat = None
         self._awaits_consent = False
         self._joins.clear()
         self._asked.clear()
-        self.outbox.disconnected()
+        self.outbox.disconnected(fault)
         for found in self._sessions.values():
             found.is_joined = False
 
     def _again(self, fault: Fault | None, *, timed_out: bool = False, is_awake: bool = False) -> list[ClientEffect]:
         now = self._clock.monotonic()
-        self._lost()
+        self._lost(fault)
         self.status, self.fault = "reconnecting", fault
         self._reconnect = self._reconnect or Reconnect(self._schedule, lost_at=now)
         match self._reconnect.next(now, self._rng, timed_out=timed_out, is_awake=is_awake):

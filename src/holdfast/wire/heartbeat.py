@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from holdfast import options
+from holdfast.policies.profiles import BRIDGE
 
 __all__ = ["HEARTBEAT_S", "HEARTBEAT_TIMEOUT_S", "Beat", "Heartbeat"]
 
-HEARTBEAT_S = 15.0
-HEARTBEAT_TIMEOUT_S = 10.0
+HEARTBEAT_S = BRIDGE.limits["heartbeat_s"]
+HEARTBEAT_TIMEOUT_S = BRIDGE.limits["pong_s"]
 _WAKE_S = 3.0
 """How long the other side may take to answer after this side was asleep."""
 

@@ -605,6 +605,8 @@ class SessionEvent(_Long, frozen=True, kw_only=True):
     """The number of the turn; 0: outside of any turn."""
     answers: int = 0
     """The offset of the user's message that the turn answers, and of the last one if it answers several; 0: of none."""
+    coalesced: list[int] = []
+    """The offsets of the earlier messages that the turn answers together with that one."""
     step: str = ""
     state: str = ""
     """The session's new state."""

@@ -12,11 +12,12 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError
+from holdfast.policies.profiles import BRIDGE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-__all__ = ["AckResult", "AckStatus", "Acked", "Outbox", "Outgoing"]
+__all__ = ["AckResult", "AckStatus", "Acked", "Lost", "Outbox", "Outgoing"]
 
 AckStatus: TypeAlias = Literal["stored", "duplicate", "rejected"]
 
@@ -49,6 +50,13 @@ class Acked(NamedTuple):
     result: AckResult
 
 
+class Lost(NamedTuple):
+    """How often a message was sent in vain, and why the last time."""
+
+    times: int = 0
+    fault: Fault | None = None
+
+
 class Outbox:
     """The messages of one client that wait for their acknowledgement.
 
@@ -60,7 +68,9 @@ class Outbox:
     window: how many may be sent and not acknowledged at the same time.
     """
 
-    def __init__(self, *, max_count: int = 1000, max_bytes: int = 10_000_000, window: int = 32) -> None:
+    def __init__(
+        self, *, max_count: int = int(BRIDGE.limits["event_queue"]), max_bytes: int = 10_000_000, window: int = 32
+    ) -> None:
         options.count("outbox.max_count", max_count)
         options.count("outbox.max_bytes", max_bytes)
         options.count("outbox.window", window)
@@ -71,6 +81,8 @@ class Outbox:
         """When each message was sent that is not acknowledged, in the order of sending."""
         self.max_frame: int | None = None
         """The most bytes that the server takes as one message; None: it did not say yet."""
+        self.lost: dict[str, Lost] = {}
+        """The messages that were sent, and whose connection was lost before the server answered."""
         self.held: dict[str, Fault] = {}
         """The messages that are not sent, and why."""
 
@@ -167,8 +179,10 @@ class Outbox:
                 found.append(Acked(message, result))
         return found
 
-    def disconnected(self) -> None:
-        """Everything that was not acknowledged is sent again, in order, after the client has joined anew."""
+    def disconnected(self, fault: Fault | None = None) -> None:
+        """Everything that was not acknowledged is sent again, in order, after the client has joined anew. `fault`: why."""
+        for id_ in self._sent:
+            self.lost[id_] = Lost(self.lost.get(id_, Lost()).times + 1, fault)
         self._sent.clear()
 
     @property
@@ -198,5 +212,6 @@ class Outbox:
         if message is not None:
             self._sent.pop(id_, None)
             self.held.pop(id_, None)
+            self.lost.pop(id_, None)
             self.size -= len(message.frame)
         return message

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from holdfast import options
 from holdfast.faults import Fault, InvalidError
+from holdfast.faults import Schedule as Kind
+from holdfast.policies import profiles
 
 if TYPE_CHECKING:
     from holdfast.clock import Rng
@@ -72,14 +74,15 @@ class Schedule(options.Options, frozen=True, kw_only=True, omit_defaults=True, r
 
 
 DEFAULT: Final = Schedule()
-BRIDGE: Final = Schedule(jitter=0.0, attempts=5, grace=None)
+_LOST, _RECOVERY = profiles.BRIDGE.schedules[Kind.RECONNECT], profiles.BRIDGE.tries["recovery"]
+BRIDGE: Final = Schedule(delays=_LOST.backoff.steps, jitter=0.0, attempts=len(_LOST.backoff.steps), grace=None)
 """Exactly five attempts after 1, 2, 5, 10 and 30 seconds."""
 CONNECT_TIMEOUT: Final = Schedule(delays=(1.0, 2.0, 5.0, 10.0), jitter=0.0, factor=2.0, cap=60.0)
 """After an attempt that exceeded its time limit: 1 s, 2 s with the address that worked, 5 s with a new one, 10 s and then doubling."""
 LINEAR: Final = Schedule(
-    delays=(1.0, 2.0, 3.0, 4.0, 5.0),
+    delays=tuple(_RECOVERY.backoff.initial * place for place in (1, 2, 3, 4, 5)),
     jitter=0.0,
-    attempts=5,
+    attempts=_RECOVERY.attempts,
     grace=None,
     waits_first=False,
     message="Max retries exceeded",

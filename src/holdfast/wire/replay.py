@@ -1,4 +1,4 @@
-"""`Ring`: the newest messages of a session in memory, so that clients that are a little behind need no store.
+"""`Ring`: the newest messages of a session in memory, so that clients that are a little behind need no store. `ReplayBuffer`: the same for texts.
 
 Invariant: what it holds has no holes. `size` is the exact number of bytes, and what is too old is dropped when it is read, too.
 """
@@ -6,18 +6,22 @@ Invariant: what it holds has no holes. `size` is the exact number of bytes, and 
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import options
+from holdfast.policies.profiles import BRIDGE
 from holdfast.wire.position import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RING_AGE_S", "RING_BYTES", "Held", "Ring"]
+    from holdfast.clock import Clock
 
-RING_BYTES = 102_400
-RING_AGE_S = 1800.0
+__all__ = ["RING_AGE_S", "RING_BYTES", "Held", "ReplayBuffer", "Ring"]
+
+RING_BYTES = int(BRIDGE.limits["replay_bytes"])
+RING_AGE_S = BRIDGE.limits["replay_age_s"]
 
 
 class Held(NamedTuple):
@@ -133,3 +137,40 @@ class Ring:
     def _clear(self) -> None:
         self._held.clear()
         self.size, self._has_expired = 0, False
+
+
+class ReplayBuffer:
+    """The newest texts, as many as fit into `max_size` bytes and are not older than `max_age` seconds.
+
+        buffer = ReplayBuffer(clock=runtime.clock)
+        buffer.append('{"type": "message"}')
+        missed = buffer.get_replay(since=last_received)
+
+    A text that is larger than the whole buffer is not held, and nothing before it. The sessions of a bridge are `Ring`s, which also know
+    offsets. Wrong numbers raise `InvalidError`.
+    """
+
+    def __init__(self, *, clock: Clock, max_size: int = RING_BYTES, max_age: float = RING_AGE_S) -> None:
+        self._clock = clock
+        self._ring = Ring(epoch="", max_bytes=max_size, max_age=max_age)
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds, in UTF-8."""
+        return self._ring.size
+
+    def append(self, message: str) -> None:
+        """Add a text. Older ones are dropped until it fits."""
+        now, at = self._clock.monotonic(), datetime.fromtimestamp(self._clock.wall(), UTC)
+        self._ring.append(Held(self._ring.top + 1, "", _exact(at), message.encode(), now), now)
+
+    def get_replay(self, since: datetime | None = None) -> list[str]:
+        """Return what came after `since`, a time with its zone; without it everything that is held. What came just then is left out."""
+        held, _ = self._ring.since(None, self._clock.monotonic())
+        after = "" if since is None else _exact(since)
+        return [message.frame.decode() for message in held if message.timestamp > after]
+
+
+def _exact(at: datetime) -> str:
+    # To the microsecond and in one zone, so that texts compare as times do.
+    return at.astimezone(UTC).isoformat(timespec="microseconds")

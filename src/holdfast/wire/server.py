@@ -65,6 +65,14 @@ _ABOUT_JOINED = _CONTROLS | {"ack", "request_replay", "session_leave"}
 _MINUTE = 60.0
 
 
+def duration(seconds: float) -> str:
+    """Return a time as people write it: `8h`, `90m`, `45s`."""
+    for unit, name in ((3600, "h"), (60, "m")):
+        if seconds >= unit and seconds % unit == 0:
+            return f"{seconds // unit:.0f}{name}"
+    return f"{seconds:g}s"
+
+
 class Send(NamedTuple):
     """Send a text frame."""
 
@@ -128,6 +136,8 @@ class ServerConnection:
         self._lenient_ids = lenient_ids
         now = clock.monotonic()
         self._auth_until = now + limits.auth_timeout
+        self._acknowledged_until: float | None = None
+        """When the acknowledgement of a public connection ends; None: there is none."""
         self._heartbeat = Heartbeat(now, interval=limits.heartbeat, timeout=limits.heartbeat_timeout)
         self._errors: deque[float] = deque()
         """When the last messages came that could not be read."""
@@ -137,6 +147,8 @@ class ServerConnection:
         """When to call `tick` next, by the monotonic clock."""
         if self.phase is Phase.UNAUTHENTICATED:
             return min(self._auth_until, self._heartbeat.next_at)
+        if self._acknowledged_until is not None:
+            return min(self._acknowledged_until, self._heartbeat.next_at)
         return self._heartbeat.next_at
 
     def tick(self) -> list[Effect]:
@@ -146,6 +158,11 @@ class ServerConnection:
             return []
         if self.phase is Phase.UNAUTHENTICATED and now >= self._auth_until:
             return self.end(Fault.of("CONN_TIMEOUT", "The client did not authenticate in time"))
+        if self._acknowledged_until is not None and now >= self._acknowledged_until:
+            why = (
+                f"The acknowledgement of this public connection has ended after {duration(self.limits.public_session)}"
+            )
+            return self.end(Fault.of("CONN_TIMEOUT", f"{why}: connect again, and acknowledge the warning"))
         match self._heartbeat.check(now):
             case "ping":
                 return [self._send("heartbeat_ping", HeartbeatPayload(offsets=self.sent))]
@@ -212,7 +229,10 @@ class ServerConnection:
             return self._reject(message, Fault.of("PROTO_SEQUENCE_ERROR", "There is no such warning", context=context))
         if self.phase is Phase.AWAITING_ACK:
             self.phase = Phase.HEALTHY
-        accepted = AcknowledgmentAccepted(warning_code=payload.warning_code)
+            self._acknowledged_until = self._clock.monotonic() + self.limits.public_session
+        accepted = AcknowledgmentAccepted(
+            warning_code=payload.warning_code, session_timeout=duration(self.limits.public_session)
+        )
         return [self._send("acknowledgment_accepted", accepted, re=message.id)]
 
     def _unreadable(self, invalid: Invalid, message: Envelope | None) -> list[Effect]:
@@ -271,7 +291,7 @@ class ServerConnection:
         if self.is_closed:
             return []
         self.is_closed = True
-        document = wire.connection_error(fault)
+        document = wire.connection_error(fault, literal=True)
         reason = self._frame(document["type"], document["payload"], self._new_id())
         return [Send(reason), Close(close_code_for(fault.code), close_reason(fault.code))]
 
@@ -287,7 +307,7 @@ class ServerConnection:
         return [Rejected(message, fault), self._error(message.id, fault)]
 
     def _error(self, id_: str | None, fault: Fault) -> Send:
-        document = wire.error_reply(fault, id_, verdict=True)
+        document = wire.error_reply(fault, id_, verdict=True, literal=True)
         return Send(self._frame("error", document["payload"], id_))
 
     def _send(self, type_: str, payload: Payload, *, re: str = "", session_id: str = "", id_: str = "") -> Send:

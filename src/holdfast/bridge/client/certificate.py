@@ -196,12 +196,17 @@ class _CheckedContext(ssl.SSLContext):
     accept: Callable[[bytes], None]
 
 
-def contexts(host: str, pins: frozenset[str], ca: str | None) -> tuple[ssl.SSLContext, ssl.SSLContext | None]:
-    """Return the rules for a server with a certificate of an authority, and those for one that signs its own; None: not accepted."""
+def contexts(
+    host: str, pins: frozenset[str], ca: str | None, first: Callable[[str], None] | None = None
+) -> tuple[ssl.SSLContext, ssl.SSLContext | None]:
+    """Return the rules for a server with a certificate of an authority, and those for one that signs its own; None: not accepted.
+
+    first: takes the pin of a certificate that signs itself, where no pin is known yet. None: such a certificate is not accepted.
+    """
     by_authority = ssl.create_default_context(cafile=ca)
     by_authority.minimum_version = ssl.TLSVersion.TLSv1_2
     if not pins:
-        return by_authority, None
+        return by_authority, None if first is None else _self_signed(lambda der: _accept_first(der, host, first))
     checked = _CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
     checked.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca is None:
@@ -209,13 +214,23 @@ def contexts(host: str, pins: frozenset[str], ca: str | None) -> tuple[ssl.SSLCo
     else:
         checked.load_verify_locations(ca)
     checked.accept = lambda der: _accept_pinned(der, pins)
-    by_pin = _CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
-    by_pin.minimum_version = ssl.TLSVersion.TLSv1_2
-    by_pin.check_hostname = False
+    return checked, _self_signed(lambda der: _accept_self_signed(der, host, pins))
+
+
+def _self_signed(accept: Callable[[bytes], None]) -> ssl.SSLContext:
+    context = _CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
     # OpenSSL knows no authority here. `accept` decides, before anything is sent.
-    by_pin.verify_mode = ssl.CERT_NONE
-    by_pin.accept = lambda der: _accept_self_signed(der, host, pins)
-    return checked, by_pin
+    context.verify_mode = ssl.CERT_NONE
+    context.accept = accept
+    return context
+
+
+def _accept_first(der: bytes, host: str, first: Callable[[str], None]) -> None:
+    """Accept a certificate that signs itself because it is the first one of this server, and remember its key."""
+    _accept_self_signed(der, host, frozenset({read_certificate(der).pin}))
+    first(read_certificate(der).pin)
 
 
 def _accept_pinned(der: bytes, pins: frozenset[str]) -> None:

@@ -13,9 +13,11 @@ from holdfast.bridge.client.driver import ConnectionStatus, Driver
 from holdfast.bridge.client.outbox_file import OutboxFile
 from holdfast.bridge.client.session import RemoteSession
 from holdfast.faults import InvalidError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.wire.client import ANSWER_TIMEOUT_S
 from holdfast.wire.heartbeat import HEARTBEAT_TIMEOUT_S
 from holdfast.wire.messages import SessionSummary
+from holdfast.wire.outbox import Lost
 from holdfast.wire.reconnect import BRIDGE, DEFAULT, LINEAR, Schedule
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ class Pending(NamedTuple):
     """What was sent, if it is a text for the agent; otherwise its type."""
     fault: Fault | None = None
     """Why it is held and not sent: the server does not take it. `client.discard(id)` takes it out."""
+    retry_count: int = 0
+    """How often it was sent and the connection was lost before the server acknowledged it, since the client was opened."""
+    last_error: Fault | None = None
+    """Why the connection was lost the last time."""
 
 
 class Client:
@@ -55,8 +61,11 @@ class Client:
     outbox: a file in which unacknowledged messages and positions are kept over a restart. One file belongs to one client and one
         bridge. Without it they are kept in memory.
     reconnect: a `Schedule`, or the name of one: `default` goes on for five minutes, `bridge` makes five attempts after 1, 2, 5, 10
-        and 30 s, `linear` makes five with growing delays.
+        and 30 s, `linear` makes five with growing delays. None: that of the default runtime's profile.
     pins: hashes of the server's public key (`sha256/…`), the current one and the next. Needed for a certificate that signs itself.
+    known_bridges: a file in which the key of a bridge is kept whose certificate signs itself, when the client connects for the first time. A
+        bridge that shows another key later is rejected, until its line is taken out of the file. Whoever stands in between at the first
+        time is believed, so `pins` are safer.
     ca: a file of certificate authorities to trust, in place of the system's.
     insecure: allow `ws://` to another machine. Everybody on the way can read the token then.
     accept_public: the user accepts that the bridge is reached over the public internet without a tunnel.
@@ -78,8 +87,9 @@ class Client:
         *,
         token: str | Callable[[], str | Awaitable[str]],
         outbox: str | os.PathLike[str] | None = None,
-        reconnect: Schedule | Literal["default", "bridge", "linear"] = "default",
+        reconnect: Schedule | Literal["default", "bridge", "linear"] | None = None,
         pins: Iterable[str] = (),
+        known_bridges: str | os.PathLike[str] | None = None,
         ca: str | None = None,
         insecure: bool = False,
         accept_public: bool = False,
@@ -92,13 +102,15 @@ class Client:
     ) -> None:
         if not token:
             raise InvalidError.saying("token", "a token, or a function that returns one", "an empty text")
+        if reconnect is None:
+            reconnect = "bridge" if default_runtime().profile.name == "bridge" else "default"
         if isinstance(reconnect, str):
             options.one_of("reconnect", reconnect, tuple(_SCHEDULES))
             reconnect = _SCHEDULES[reconnect]
         options.count("inbox", inbox)
         options.seconds("heartbeat_timeout", heartbeat_timeout)
         options.seconds("answer_timeout", answer_timeout)
-        self._dialer = Dialer(url, timeout=connect_timeout, pins=pins, ca=ca, insecure=insecure)
+        self._dialer = Dialer(url, timeout=connect_timeout, pins=pins, ca=ca, insecure=insecure, known=known_bridges)
         self._path = outbox
         self._offline = offline
         self._inbox = inbox
@@ -187,7 +199,11 @@ class Client:
         """What the server has not acknowledged yet, in the order of sending."""
         outbox = self._driver.machine.outbox
         return [
-            _pending(each.id, each.session_id, each.frame)._replace(fault=outbox.held.get(each.id)) for each in outbox
+            _pending(each.id, each.session_id, each.frame)._replace(
+                fault=outbox.held.get(each.id), retry_count=lost.times, last_error=lost.fault
+            )
+            for each in outbox
+            for lost in (outbox.lost.get(each.id, Lost()),)
         ]
 
     def discard(self, id_: str) -> bool:

@@ -11,6 +11,7 @@ import ipaddress
 import ssl
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -37,8 +38,10 @@ from holdfast.bridge.client.certificate import (
     rejection,
     unknown_issuer,
 )
+from holdfast.bridge.client.known_bridges import KnownBridges
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from holdfast.wire.reconnect import Address
@@ -65,7 +68,14 @@ class Dialer:
     """
 
     def __init__(
-        self, url: str, *, timeout: float, pins: Iterable[str] = (), ca: str | None = None, insecure: bool = False
+        self,
+        url: str,
+        *,
+        timeout: float,
+        pins: Iterable[str] = (),
+        ca: str | None = None,
+        insecure: bool = False,
+        known: str | os.PathLike[str] | None = None,
     ) -> None:
         self.url = _address(url)
         parts = urlsplit(self.url)
@@ -75,6 +85,9 @@ class Dialer:
         options.seconds("connect_timeout", timeout)
         self._timeout = timeout
         self._pins, self._ca = pins_of(pins), ca
+        if known is not None and self._pins:
+            raise InvalidError.saying("known_bridges", "a file, or pins", "both")
+        self._known = None if known is None else KnownBridges(Path(known))
         if self._pins and not self._is_secure:
             raise InvalidError.saying("url", "wss://, because pins are about the certificate", self.url)
         if not self._is_secure and not insecure and not _is_loopback(self.host):
@@ -107,7 +120,21 @@ class Dialer:
 
     @cached_property
     def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext | None]:
-        return contexts(self.host, self._pins, self._ca)
+        if self._known is not None:
+            # Pins that were given come from the bridge's owner. These come from its first connection.
+            self._pins = self._known.pins(self._place)
+        first = None if self._known is None else self._first_seen
+        return contexts(self.host, self._pins, self._ca, first)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.host}:{self._port}"
+
+    def _first_seen(self, pin: str) -> None:
+        assert self._known is not None, "only with a file of known bridges is a first key accepted"
+        self._known.keep(self._place, pin)
+        # From now on no other key is accepted. The next connection begins with these rules.
+        del self._contexts
 
     async def _open(self, address: Address) -> Socket:
         if not self._is_secure:

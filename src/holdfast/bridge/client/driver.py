@@ -18,7 +18,10 @@ from holdfast._version import __version__
 from holdfast.bridge.client.errors import connection_error, rejected_error
 from holdfast.bridge.client.link import Link
 from holdfast.bridge.client.messages import NotStored, Snapshot, fault_of_payload, gap_of, message_of
+from holdfast.events import Failed
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.ambient import new_run
+from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.wire.client import ClientConnection, Status
 from holdfast.wire.client_effects import (
@@ -26,7 +29,6 @@ from holdfast.wire.client_effects import (
     Deliver,
     Drop,
     Expired,
-    Failed,
     GapFound,
     Held,
     Joined,
@@ -35,6 +37,7 @@ from holdfast.wire.client_effects import (
     Send,
     TokenNeeded,
 )
+from holdfast.wire.client_effects import Failed as GaveUp
 from holdfast.wire.outbox import Acked, Outbox, Outgoing
 from holdfast.wire.position import Position
 
@@ -272,7 +275,7 @@ class Driver:
                 text = "The message expired before it could be sent"
                 self._rejected(message, Fault.of("SYS_TIMEOUT", text, context={"message_id": message.id}))
             # With a function that returns tokens the next attempt has a new one.
-            case Failed(fault) | TokenNeeded(fault) if isinstance(effect, Failed) or isinstance(self._token, str):
+            case GaveUp(fault) | TokenNeeded(fault) if isinstance(effect, GaveUp) or isinstance(self._token, str):
                 self.fail(connection_error(fault))
             case _:
                 pass
@@ -281,8 +284,23 @@ class Driver:
         """Give up, and tell everybody who waits."""
         if self.error is None:
             self.error = error
+            self._report(error)
             self._drop()
             self._release(error)
+
+    def _report(self, error: BaseException) -> None:
+        """Tell this program's log, metrics and alerts that the client has given up."""
+        runtime, fault = default_runtime(), error.fault if isinstance(error, HoldfastError) else fault_of(error)
+        attempts = fault.context.get("attempts")
+        failed = Failed(
+            at=runtime.clock.wall(),
+            run=new_run(),
+            operation=f"bridge {self._dialer.host}",
+            fault=fault,
+            exhausted=fault.code == "CONN_RECONNECT_EXHAUSTED",
+            attempts=attempts if isinstance(attempts, int) else 1,
+        )
+        runtime.bus.emit(failed)
 
     def wake_up(self) -> None:
         """The machine is awake or online again: find out whether the connection works, or try at once."""

@@ -162,6 +162,9 @@ def question_hash(kind: str, payload: dict[str, Any]) -> str:
     """Return the hash that identifies a question. An answer is valid only for the question that was shown."""
     # A program that is started again may give the same call another id.
     shown = {name: value for name, value in payload.items() if name != TOOL_CALL}
+    if isinstance(details := shown.get("details"), dict):
+        # It is shown, and may be declared anew while the question waits.
+        shown["details"] = {name: value for name, value in details.items() if name != "effect"}
     return arguments_hash((kind, shown), {}, "question")
 
 
