@@ -18,7 +18,7 @@ from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
 from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_class, read_exception, shape_of
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
 from holdfast.classify.readers.text import read_output, read_text
-from holdfast.classify.restraint import given_reason, held_back
+from holdfast.classify.restraint import given_reason, held_back, introduced_reason
 from holdfast.classify.rules import RULES
 from holdfast.classify.rules.toolserver import carried_by
 from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
@@ -109,6 +109,7 @@ _GUESSED = (
     "plain.absent",
     "plain.told",
 )
+_LAST_GUESSES = frozenset({"plain.told", "plain.cautious", "plain.explained", "plain.failed_here"})
 """Rules that guess. What carries a text is more certain than a guess."""
 _PROSE = frozenset({"restraint", "limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
@@ -193,12 +194,24 @@ class Classifier:
             # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
             evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
             verdict = self._first(evidence)
+        if verdict.weak and evidence.source is Source.TEXT and verdict.rule.startswith(_GUESSED):
+            verdict = self._behind_the_colon(evidence, verdict)
         if verdict is _UNKNOWN_TEXT or verdict.rule == "plain.told":
             verdict = self._as_output(evidence, verdict)
         if verdict.carrier and evidence.text:
             verdict = self._unwrapped(evidence, verdict)
         verdict = held_back(evidence, verdict)
         return self._because(evidence, verdict) if verdict.rule in _CONSEQUENCES else verdict
+
+    def _behind_the_colon(self, evidence: Evidence, guess: Verdict) -> Verdict:
+        """Return the verdict on the reason alone if the guess read what was tried, and the reason is known by itself."""
+        reason = introduced_reason(evidence)
+        if reason is None:
+            return guess
+        inner = self._first(
+            msgspec.structs.replace(evidence, text=reason, message=reason, matched=find_phrases(reason))
+        )
+        return guess if inner.code in _SAYS_LITTLE or inner.rule in _LAST_GUESSES else inner
 
     def _because(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """Return the verdict on the reason that a sentence gives for a line that broke, if that reason stays."""

@@ -27,6 +27,7 @@ __all__ = [
     "LOGIN",
     "LONGEST",
     "SETTING_OF_TIME",
+    "SUBSCRIPTION",
     "UNACCEPTED",
     "meant",
     "passing",
@@ -38,11 +39,15 @@ LONGEST: Final = 600
 
 # A failure with one of these words is not known, but it names a limit, a login or an invalidity. The same call would
 # meet it again, and a retry could lock an account.
-LIMIT = phrases("""
+SUBSCRIPTION = phrases("subscription")
+LIMIT = (
+    phrases("""
     limit | quota | maximum | exceeded | exceeds | exhausted | too many | too long | too large | too big | allowance
-    upgrade | subscription | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
+    upgrade | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
     free tier | paid plan | purchase | at most | no more than
 """)
+    | SUBSCRIPTION
+)
 LOGIN = phrases("""
     login | log in | logged in | sign in | signed in | signed out | logged out | authenticate | authentication
     authorize | authorization | reauthenticate | re-authenticate | credential | password | passphrase | access token
@@ -209,7 +214,7 @@ _POLICY = late_phrases("""
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
 _NOT_POLICY = late_phrases(
-    "authorization violation | row-level security | security policy | constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
+    "authorization violation | row-level security | security policy | constraint | access violation | violation of protocol | retry policy | restart policy | sharing violation | memory safety\n"
 )
 _GONE = late_phrases("""
     shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned

@@ -10,20 +10,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from holdfast.classify.evidence import Evidence, Source, Verdict
-from holdfast.classify.phrases import names, phrases
+from holdfast.classify.notices import failing_lines
+from holdfast.classify.phrases import find_phrases, names, phrases
 from holdfast.faults import CATALOG
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["given_reason", "held_back"]
+__all__ = ["given_reason", "held_back", "introduced_reason"]
 
 _LONGEST: Final = 1_000
 """A longer text is a log, which has such words for many reasons."""
 _PROSE = names("""
-    network.by_words network.in_stderr network.span_over network.by_wrapper process.stderr process.server_words process.download
+    network.by_words network.in_stderr network.span_over network.by_wrapper process.stderr process.server_words process.download process.passes
     plain.by_meaning plain.by_words toolserver.by_number toolserver.server_gone python.locked python.between python.by_name
     python.named_in_text concepts.by_word_groups concepts.by_parts_of_words concepts.line_in_stderr concepts.passing_in_stderr
     aws.by_parts_of_name server.own_words server.full guesses.heals browser.driver
@@ -48,7 +51,7 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_FORBIDDEN",
         phrases("""
         denied | permission | permissions | unauthorized | unauthenticated | not authorized | not authorised | forbidden | password
-        passphrase | username | publickey | host key | revoked | not logged in | log in to | sign in to | logged out | has expired
+        passphrase | username | publickey | host key | revoked | not logged in | log in to | sign in to | logged out
         declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | account is locked
         account locked | account has been locked
         do not have access | don't have access | requires auth | authentication required | requires authentication | self-signed
@@ -67,13 +70,14 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_FILE_NOT_FOUND",
         phrases(
-            "does not exist | doesn't exist | unable to locate | no longer exists | cannot find module | no module named | no such table | no such column\n"
+            "sure it exists | does not exist | doesn't exist | unable to locate | no longer exists | cannot find module | no module named | no such table | no such column\n"
         ),
     ),
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        failing to pull | yet supported | yet implemented | manual intervention | not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
+        pool is closed | already closed | no connection adapters | more than allowable | identifier rejected | unacceptable protocol
+        not_allowed | no display | does not allow | assertion failed | as expected | failing to pull | yet supported | yet implemented | manual intervention | not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
         not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
         constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
         invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
@@ -84,6 +88,7 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
 )
+_ADVICE: Final = "TOOL_EXECUTION_FAILED"
 _ALL = 0
 for _, _group in _STAYS:
     _ALL |= _group
@@ -115,6 +120,7 @@ _SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
             r"|non-|one of|positive|provided|set|shorter|smaller|specified|used|zero|[<>]=? ?\d)|\bout of range\b|\bis negative\b"
         ),
     ),
+    ("TOOL_INPUT_INVALID", re.compile(r"\bcan only be \w+ (?:as|by|from|in|on|with)\b")),
     ("TOOL_EXECUTION_FAILED", re.compile(r"\bthis is a bug\b|\bbug in\b")),
     (
         "TOOL_EXECUTION_FAILED",
@@ -122,6 +128,8 @@ _SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
             r"\b(?:call|connect|create|initialize|install|launch|log in|open|run|sign in|start|use) (?:[\w().`'-]+ ){0,3}?[\w().`'-]+ first\b"
         ),
     ),
+    # What lets a caller in has expired. A timeout that has expired is only over.
+    ("TOOL_FORBIDDEN", re.compile(r"(?<!timeout )(?<!period )(?<!interval )(?<!time )(?<!wait )\bhas expired\b")),
     ("TOOL_FORBIDDEN", re.compile(r"\bacquire (?:an? |the )?(?:\w+ ){0,2}(?:assertion|token)\b")),
     # A merge waits for a person, and a name stays taken.
     (
@@ -133,6 +141,14 @@ _SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
     ),
 )
 """What a person has to change, in whatever words."""
+_OTHERS_WORK = re.compile(
+    r"\banother (?:[\w()-]+ ){1,6}?(?:is |are )?(?:already |still |currently )?in progress\b[^.]{0,40}\bwait (?:for|until)\b"
+)
+"""The text itself says for what to wait. That it calls the call "not allowed" until then is no matter."""
+_ANOTHER = re.compile(
+    r"\b(?:another|other) (?:\w+ ){0,2}?(?:client|command|copies|copy|instance|process|program|run|user)\b|\bpid\b|\bwait (?:for|until) (?:\w+ ){1,6}?(?:complete|end|finish|release)\b"
+)
+"""Somebody else holds the lock and will release it, whatever the text advises to do in the meantime."""
 _OF_A_FILE = re.compile(
     r"\bjson (?:\w+ )?(?:config\w*|credentials?|document|files?|format for|manifest|parameter|policy|schema|settings|template)\b|\.(?:json|toml|ya?ml)\b|json_file"
     r"|\b(?:config\w*|credentials?|env|environment|manifest|policy|provided|schema|settings|state file|template)\b(?: \w+){0,3} json\b"
@@ -160,9 +176,18 @@ def _what_stays(evidence: Evidence, code: Code) -> Code | None:
         return "PROVIDER_BAD_REQUEST"
     if code in _OF_ITSELF and not evidence.matches(_UNANSWERED):
         return None
+    if code == "TOOL_RESOURCE_BUSY" and _OTHERS_WORK.search(evidence.text):
+        return None
     if evidence.matches(_ALL):
-        return evidence.first_match(_STAYS)
-    if evidence.matches(_FOR_NOW):
+        stays = evidence.first_match(_STAYS)
+        if stays != _ADVICE or evidence.source is not Source.PROCESS:
+            return stays
+        # What a program prints beside its failure may say what else is wrong. Here only the lines that name a failure count.
+        lines = failing_lines(evidence.text)
+        if find_phrases(lines) & _ALL:
+            return stays
+        evidence = msgspec.structs.replace(evidence, text=lines)
+    if evidence.matches(_FOR_NOW) or (code == "TOOL_RESOURCE_BUSY" and _ANOTHER.search(evidence.text)):
         return None
     return next((code for code, shape in _SHAPES if shape.search(evidence.text)), None)
 
@@ -172,6 +197,20 @@ _REASON = re.compile(
     r"(?::| because| as) (?P<why>[a-z][^\n]{7,200})"
 )
 _OF_A_LINE = frozenset({"CONN_RESET", "ACTOR_CLI_NETWORK"})
+
+
+_INTRODUCED = re.compile(
+    r"(?:error: )?(?:failed|failure|could not|couldn't|unable|cannot|can't|error) (?:to |while |when |in )?[^:\n]{1,80}: (?P<why>[^\n]{8,300})\s*"
+)
+
+
+def introduced_reason(evidence: Evidence) -> str | None:
+    """Return what stands behind the colon of "failed to sync the workspace: …"; None if the text has another form.
+
+    The words before it name what was tried, and a guess must not read them as what is wrong.
+    """
+    found = _INTRODUCED.fullmatch(evidence.text)
+    return None if found is None else found["why"]
 
 
 def given_reason(evidence: Evidence, verdict: Verdict) -> str | None:

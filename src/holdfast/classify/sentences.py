@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["LATER", "LONGEST", "NONE_FOUND", "NOT_STARTED", "NO_ANSWER", "UNSET", "meaning"]
+__all__ = ["LATER", "LONGEST", "NONE_FOUND", "NOT_STARTED", "NO_ANSWER", "OTHER_NAME", "UNSET", "meaning"]
 
 LONGEST: Final = 2_000
 """A longer text is a log or a document. It may contain such a sentence for many reasons."""
@@ -22,7 +22,7 @@ _UNREACHED = re.compile(
     r"(?:connect(?:ing)?|reach(?:ing)?|contact(?:ing)?|communicat(?:e|ing))\b"
     r"|\berror (?:in|on|reading|while reading) (?:the |an )?(?:\w+ )?stream\b"
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
-    r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
+    r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|connectivity|network(?:ing)?) (?:issue|problem|failure)s?\b"
     r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b(?!.{0,200}\b404\b)|\bare you (?:online|connected)\b"
     r"|\blost (?:communication|connection|contact) (?:with|to)\b|\b(?:establish|open|create|make) (?:an? |the )?(?:\w+ )?connection\b"
 )
@@ -88,13 +88,15 @@ _DIED = re.compile(
 NONE_FOUND = re.compile(
     r"\bno (?:[\w-]+ ){1,4}?(?:(?:was|were|is|are|has been|have been|could be) )?(?:found|matched|matching|matches|exists?)\b"
     r"|\b(?:unexpected|unknown|unrecognized|no such|invalid) (?:endpoint|route|path|method)\b|\bcannot (?:get|post|put|delete|patch) /"
-    r"|\bno (?:route|handler) (?:found |matched )?for\b"
+    r"|\bno (?:route|handler) (?:found |matched )?for\b|\bmissing \w+ for \w+ #?\d"
 )
 """Something was looked for and is not there, in whatever words."""
 UNSET = re.compile(
     r"\bno (?:[\w-]+ ){1,5}?(?:(?:is|are|was|were|has been|have been) )?(?:configured|selected|specified|chosen|set up|defined|registered|enabled)\b"
     r"|\b(?:requires?|needs?) (?:setting|you to set|configuring|to be (?:set|configured|enabled|installed))\b"
 )
+OTHER_NAME = re.compile(r"(?:[a-z]-|\b(?:class|image|method|module|package|symbol|type|variable) )name resolution\b")
+"""A name that is resolved and is not the name of a host."""
 _MEANINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
     ("TOOL_COMMAND_NOT_FOUND", NOT_STARTED),
     ("PROVIDER_QUOTA_EXHAUSTED", _USED_UP),

@@ -38,6 +38,9 @@ TOOL_RESULT = 0
 _NO_HEADERS: dict[str, str] = {}
 _CODE_HEADERS = ("x-amzn-errortype", "x-ms-error-code", "x-error-code", "x-error-type")
 """Headers that hold a machine code."""
+_SAYS_NOTHING = frozenset({-32603, -32000})
+_NESTED_RPC = re.compile(r"\bmcp error:? (-32\d{3})\b", re.IGNORECASE)
+"""A server passes on the failure of another one, with its number: `-32603` around `MCP error -32602: …`."""
 _REASON = re.compile(r"\breason\W{1,3}([A-Za-z_]{4,60})\b")
 """The reason of an ErrorInfo that a program printed: `reason: "BILLING_DISABLED"`."""
 _TEXT_CHARS = 4_096
@@ -104,6 +107,11 @@ def read_jsonrpc(
     """Return the evidence of one JSON-RPC message, decoded or as text: an error, or a tool result with `isError`."""
     found = read_body(message) if isinstance(message, str) else read_object(message)
     code = _rpc_code(found.payload)
+    if (
+        code in _SAYS_NOTHING
+        and (inner := _NESTED_RPC.search(found.messages[-1] if found.messages else "")) is not None
+    ):
+        code = int(inner[1])
     if not found.messages:
         _read_params(found)
     result = _tool_text(found.payload)
@@ -176,7 +184,7 @@ def gather(
     return Evidence(
         source=source,
         provider=provider.lower(),
-        status=_deciding_status(status, found.status),
+        status=_deciding_status(status, found.status or (_nested_status(text) if status == 500 else None)),
         headers=found.headers | headers if found.headers else headers,
         codes=tuple(codes),
         message=message,
@@ -218,6 +226,15 @@ def _deciding_status(outer: int | None, inner: int | None) -> int | None:
     if outer is None or outer < 400 or outer in (400, 500):
         return inner
     return outer
+
+
+_NESTED = re.compile(r": (?:error:? )?([45]\d\d): ")
+"""A server says inside a sentence which status it got itself: `Failed to start the sandbox: 404: No sandbox found`."""
+
+
+def _nested_status(text: str) -> int | None:
+    found = _NESTED.findall(text)
+    return int(found[-1]) if found else None
 
 
 def _join(messages: list[str]) -> str:

@@ -7,6 +7,7 @@ import re
 
 from holdfast.classify.body import MAX_CHARS, read_body, without_frame
 from holdfast.classify.evidence import UNKNOWN_EXIT, Evidence, Raised, Source, fold
+from holdfast.classify.notices import without_notices
 from holdfast.classify.phrases import PAGE, SECRETS, codes_in, find_phrases
 from holdfast.classify.readers.responses import GRPC_NAMES
 from holdfast.classify.times import UNIT
@@ -34,10 +35,11 @@ _STATUS = re.compile(
     + r"|\b(?:https?_?(?:status_?)?code|response_?code|status is|replied|failed with|rejected with)(?: an?)?(?: http)?['\"]?[\s:=]{1,3}"
     r"([45]\d\d)\b" + _NOT_COUNTED + r"|\bresponse from \S{1,80}?: ([45]\d\d)\b(?![\w.])"
     # Package managers put it behind the address, or into the name of the failure: `ERR_PNPM_FETCH_502`.
-    r"|https?://\S+ - ([45]\d\d)\b|\berr_\w*(?:fetch|http)\w*_([45]\d\d)\b"
+    r"|https?://\S+ - ([45]\d\d)\b|\b(?:delete|get|head|patch|post|put) \"?https?://\S+: ([45]\d\d)\b|\berr_\w*(?:fetch|http)\w*_([45]\d\d)\b"
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )
+_THREE_DIGITS = re.compile(r"(?<!\d)[45]\d\d(?!\d)")
 _ADDRESS = re.compile(r"https?://\S+|with url: \S+")
 _COMMAND = re.compile(r"Command .{0,4000}? (?=returned non-zero exit status|died with )", re.DOTALL)
 _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
@@ -68,6 +70,8 @@ _CAUSE = re.compile(
     r"\b(?:caused by|root cause|underlying error|nested exception is)\b:?\s*|\[cause\]:\s*", re.IGNORECASE
 )
 _CAUSE_CHARS = 500
+_LEAF = re.compile(r"[╰└]─+▶ (.*?)(?=\n *\n|\n *help: |\Z)", re.DOTALL)
+"""The innermost cause of the tree that miette prints, for uv, pixi and other programs in Rust."""
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MAX_CHAIN = 12
@@ -145,7 +149,7 @@ def read_text(
 def read_process(exit_code: int | None, stderr: str = "", *, provider: str = "", now: float | None = None) -> Evidence:
     """Return the evidence of a process that ended with `exit_code` (negative: killed by that signal)."""
     # A program prints a log before it ends: a traceback, a status, a JSON error, or plain words.
-    module, name, message = split_traceback(stderr[-_STDERR_CHARS:])
+    module, name, message = split_traceback(without_notices(stderr[-_STDERR_CHARS:]))
     if exit_code is None and stderr.strip():
         # What a program printed means the same whether or not somebody kept its exit code.
         exit_code = UNKNOWN_EXIT
@@ -162,6 +166,8 @@ def read_output(
 
 def named_causes(text: str) -> list[str]:
     """Return the causes that a text names after "caused by" and the like, innermost first. Java, Node.js and Rust print them."""
+    if "─▶" in text:
+        return [leaf[:_CAUSE_CHARS].strip() for leaf in _LEAF.findall(text)[-1:]]
     if (
         "cause" not in text
         and "Caused" not in text
@@ -249,8 +255,12 @@ def _codes_in(message: str) -> list[str]:
 
 
 def _status_in(message: str) -> int | None:
-    match = _STATUS.search(message[:2_048])
-    return int(next(group for group in match.groups() if group)) if match else None
+    """Return the last status that a text names: in a chain of causes the innermost stands last."""
+    if _THREE_DIGITS.search(message, 0, 2_048) is None:
+        # Most texts have none, and the pattern is slow.
+        return None
+    found = [next(group for group in match.groups() if group) for match in _STATUS.finditer(message[:2_048])]
+    return int(found[-1]) if found else None
 
 
 def _rpc_code_in(message: str) -> int | None:

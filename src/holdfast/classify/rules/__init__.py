@@ -44,6 +44,7 @@ RULES: tuple[Rule, ...] = (
     *browser.EARLY,
     *limits.MONEY,
     *toolserver.RULES,
+    *request.FIRST,
     *google.RULES,
     *limits.EARLY,
     *codes.RULES,

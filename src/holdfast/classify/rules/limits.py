@@ -220,6 +220,15 @@ def named_rate(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
+_FEWER = re.compile(r"\breduce (?:your |the )?requests?(?: rate| frequency)?(?! ?(?:['\"-]|\w))")
+
+
+@applies_when(phrases("please reduce | reduce your | reduce the | reduce request\n"), not_defect=True)
+def fewer_requests(evidence: Evidence) -> Verdict | None:
+    """S3 and its relatives ask for fewer requests. Smaller ones are asked for in other words: "reduce your request size"."""
+    return Verdict(code="PROVIDER_RATE_LIMITED") if _FEWER.search(evidence.text) else None
+
+
 def announced_window(evidence: Evidence) -> Verdict | None:
     """The headers show that a window (hours or days) of a subscription is used up."""
     used_up = evidence.headers and exhausted_window(evidence.headers)
@@ -392,6 +401,7 @@ EARLY = (
     in_flight_budget,
     tool_allowance,
     named_rate,
+    fewer_requests,
     announced_window,
     subscription_window,
     entitlement,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.classify.concepts import SETTING_OF_TIME, turned_away
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
-from holdfast.classify.sentences import NOT_STARTED
+from holdfast.classify.sentences import NOT_STARTED, OTHER_NAME
 from holdfast.classify.times import DURATION
 from holdfast.faults import Scope
 
@@ -121,7 +121,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         enotfound | could not contact dns | no such host | dns error | failed to lookup address | dns resolution
         unable to resolve | resolve host | couldn't resolve | specified hostname could not be found | hostname could not be
         cannot resolve host | nxdomain | servfail | unknownhostexception
-        err_name_not_resolved | unknown host
+        err_name_not_resolved | unknown host | or service not provided | name could not be resolved | address could not be resolved
+    bad hostname | host resolution failure | server misbehaving | 0x80072ee7 | 0x80072af9 | code=-1003 | error -1003
     """),
     ),
     (
@@ -129,14 +130,15 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed | connection was refused | connect was refused
         connect enoent | dial unix | err_connection_refused | refused the connection | refused to connect
-        failed to connect to ollama
+        failed to connect to ollama | 0x8007274d
     """),
     ),
     (
         "CONN_UNREACHABLE",
         phrases("""
         network is unreachable | no route to host | enetunreach | ehostunreach | host is unreachable | ehostdown | host is down
-        network is down | enetdown | err_address_unreachable | network unreachable | host unreachable
+        network is down | enetdown | err_address_unreachable | network unreachable | host unreachable | machine is not on the network
+    communication error on send | link has been severed | network location cannot be reached | code=-1009 | error -1009
     """),
     ),
     (
@@ -144,6 +146,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         connection timed out | connect timeout | connect timed out | etimedout | connection attempt failed because
         und_err_connect_timeout | err_connection_timed_out | i/o timeout | connection timeout
+    semaphore timeout period | execution expired | 0x80072ee2 | 0x8007274c | code=-1001 | error -1001
     """),
     ),
     (
@@ -152,7 +155,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         incomplete chunked read | incompleteread | peer closed connection | response ended prematurely
         response payload is not completed | invalidchunklength | stream disconnected | socket closed before
         didn't receive a 'response.completed' event | incompletemessage | end of file before message length
-        error reading a body
+        error reading a body | request or response body error | error decoding response body | response body closed
     """),
     ),
     (
@@ -180,7 +183,10 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         network failure | network problem | max retries exceeded | stream has been aborted | ssl_error_syscall | ssl syscall error | connection unexpectedly closed
         transport endpoint shutdown | transport endpoint is not connected | terminated the handshake | server aborted pending | expected http/ | during handshake | fail to fetch
         fail to connect | connection interrupted | connection was interrupted | connection was lost | connection was aborted
-        retries per request
+        retries per request | network name is no longer available | returned nothing (no headers | failed sending data to the peer
+    transferred a partial file | client error (connect) | end of file from server | parser received no bytes | peer shut down incorrectly
+    refused_stream | while sending the request | ssl_connect syscall | noresponsedatareceived | reason: :closed | 0x80072efd | 0x80072efe
+    0x80072eff | 0x80072746 | code=-1005 | error -1005 | code=-1004 | error -1004 | 443 failed to respond | stream ended unexpectedly
     """),
     ),
     (
@@ -197,6 +203,7 @@ _IN_STDERR: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_TIMEOUT",
         phrases("""
+        exceeded the deadline | exceeded its deadline | gave up waiting
         timed out | timeout reached | timeout while | timeout waiting | due to a timeout | timeout in | timeout exceeded
         timeout expired | timeout was exceeded | execution time exceeded | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
         timeoutexception | timeout after | ms exceeded | timeout occurred | timeout of | opentimeout | readtimeout
@@ -227,6 +234,7 @@ _TLS = phrases(
     "ssl: ",
 )
 _TLS_CUT = phrases("""
+    ssl: connection reset | errno=104
     bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
     broke off | handshake was interrupted | decryption_failed_or_bad_record_mac | sslzeroreturnerror | handshake eof | before secure tls connection
 """)
@@ -333,7 +341,8 @@ def by_words(evidence: Evidence) -> Verdict | None:
     if code == "CONN_RESET" and evidence.raised is None and (evidence.matches(_USAGE) or turned_away(evidence)):
         # The connection was not made, because of who asked for it.
         return None
-    if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME | _USAGE) or NOT_STARTED.search(evidence.text)):
+    setting = evidence.matches(SETTING_OF_TIME) and not evidence.matches(_RAN_OUT)
+    if code == "PROVIDER_TIMEOUT" and (setting or evidence.matches(_USAGE) or NOT_STARTED.search(evidence.text)):
         return None
     # A wrapper's "connection error" is less exact than its cause.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
@@ -351,6 +360,8 @@ def in_stderr(evidence: Evidence) -> Verdict | None:
     return None if code is None else _placed(code)
 
 
+_RAN_OUT = phrases("timed out. timeout value")
+"""A time ran out, and the text names the setting too."""
 _SPAN_OVER = re.compile(
     rf"\btimeout:? (?:of )?{DURATION}\s*(?:was )?exceeded\b|\bexceeded (?:the )?(?:timeout of )?{DURATION}"
 )
@@ -384,12 +395,15 @@ _A_HOST = phrases("""
     name resolution | getaddrinfo failed | name or service not known | eai_again | nodename nor servname | no address associated
     resolve host | dns lookup | enotfound | no such host | dns error | failed to lookup address | dns resolution | nxdomain
     servfail
-    unknownhostexception | getaddrinfo | temporary failure | nameresolutionerror | hostname
+    unknownhostexception | getaddrinfo | temporary failure | nameresolutionerror | hostname | host resolution failure | server misbehaving | 0x80072ee7 | 0x80072af9
+    or service not provided | address could not be resolved | code=-1003 | error -1003
 """)
 
 
 def _unless_other(evidence: Evidence, code: Code | None) -> Code | None:
     """Return the code, unless the text resolves something that is not a host."""
+    if code == "CONN_DNS_FAILED" and OTHER_NAME.search(evidence.text):
+        return None
     if code != "CONN_DNS_FAILED" or evidence.matches(_A_HOST):
         return code
     return None if evidence.matches(_NOT_A_HOST) or not _HOST.search(evidence.text) else code

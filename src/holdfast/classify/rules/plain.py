@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.concepts import FORBIDS_A_RETRY, INVALID, LIMIT, LOGIN, turned_away
+from holdfast.classify.concepts import FORBIDS_A_RETRY, INVALID, LIMIT, LOGIN, SUBSCRIPTION, turned_away
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import find_late, late_phrases, phrases
 from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
@@ -39,11 +39,16 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
         return Verdict(code=code, weak=raised is not None)
     if evidence.exit_code is None and evidence.rpc_code is None and NO_ANSWER.search(evidence.text):
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE", weak=raised is not None)
-    if not evidence.matches(FORBIDS_A_RETRY) and not evidence.named("ValueError") and LATER.search(evidence.text):
+    # "In subscription x … please retry later": a subscription of Azure is a place and no plan.
+    forbids = FORBIDS_A_RETRY & ~SUBSCRIPTION if evidence.matches(_ASKED) else FORBIDS_A_RETRY
+    if not evidence.matches(forbids) and not evidence.named("ValueError") and LATER.search(evidence.text):
         return Verdict(code="PROVIDER_UNAVAILABLE", weak=raised is not None)
     return None
 
 
+_ASKED = phrases(
+    "please retry later | please try again later | please retry the operation | please retry the request\n"
+)
 _USAGE = phrases(
     "unknown option | unknown argument | unrecognized option | invalid option | unexpected argument | no such option\n"
 )
@@ -121,7 +126,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         page is navigating | execution context was destroyed | frame was detached | not attached to the page | stale element
-        element was detached | not attached to the dom | inspected target navigated
+        detached frame | element was detached | not attached to the dom | inspected target navigated
     """),
     ),
     (
@@ -141,7 +146,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set
         incorrect header check | unexpected end of file | invalid block type | incorrect data check
         error: 'choices' | could not parse response | empty completion | returned invalid response | returned an invalid response
-        choices=none
+        choices=none | invalid error response | error response format
     """),
     ),
     (

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.guesses import healing
 from holdfast.classify.phrases import class_names, codes, find_late, find_phrases, late_phrases, names, phrases
+from holdfast.classify.sentences import OTHER_NAME
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -98,6 +100,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by
         rehashing of slot | tryagain | execution context was destroyed | frame was detached | page is navigating | stale element
         resource temporarily unavailable | currently unable to handle the request
+        0x80070020
         interrupted system call | resource deadlock avoided | did not receive an exit event | disruption budget | cannot be upgraded while
         waiting for file lock | exit handler never called | error with npm itself | mount point busy | device offline | hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
@@ -132,9 +135,11 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
+        premature end of content-length | premature end of chunk… | premature eof | premature close | unexpected eof while reading
         goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed | terminated the handshake
         failure when receiving data | recv failure | error in the pull function | error in the push function | will reconnect
         'content-length' header
+        unable to access index for | cannot open url
         unable to load the service index | bad response from
     """),
     ),
@@ -146,12 +151,20 @@ _EOF = re.compile(
 )
 """Go prints `Get "https://…": EOF` if the server closed the connection without an answer. A shell that lacks a quote
 prints "unexpected EOF while looking for…", so the line must end there."""
+_SHORT = 1_500
+"""A longer output is a log, which misses things for many reasons."""
 _SIGNALLED = re.compile(
     r"\bsig(?:kill|segv|abrt|bus|ill|term)\b|\bsignal:? (?:4|6|7|9|11|15)\b"
     r"|\b\d{2,7} killed\b|^killed\s*$"
     r"|\bexit(?:ed)?\W{1,2}(?:with )?(?:status|code)?\W{0,2}(?:134|137|139|143)\b"
 )
 """A program reports that a signal ended the program that it ran."""
+_KILLED = re.compile(
+    r"\bkilled \(program \w+\)|\bkilled signal terminated program\b|\bterminated (?:with|by) signal 9\b|\bfailed due to signal 9\b|\] killed\s*$"
+    r"|\(signal: 9, sigkill|\bmemory exhausted\b",
+    re.MULTILINE,
+)
+"""A compiler, a linker or make reports that one of its own programs was killed. What else they report follows from that."""
 _WARNINGS = re.compile(r"^warning: [^\n]*\n", re.MULTILINE)
 _WARNED_ABOUT = names("TOOL_FORBIDDEN TOOL_FILE_NOT_FOUND TOOL_COMMAND_NOT_FOUND")
 _GONE = re.compile(r"\b404 +not found\b")
@@ -246,6 +259,15 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@applies_when(phrases("killed | signal 9 | sigkill | memory exhausted\n"), local=True)
+def killed_program(evidence: Evidence) -> Verdict | None:
+    """A build tool reports that a program it ran was killed, nearly always for its memory."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code
+    if not process or not _KILLED.search(evidence.text):
+        return None
+    return Verdict(code="TOOL_OUT_OF_MEMORY" if "memory" in evidence.text else "TOOL_KILLED")
+
+
 @applies_when(local=True)
 def report(evidence: Evidence) -> Verdict | None:
     """A tool did its work and reports what it found: tests that fail, code that does not compile."""
@@ -255,7 +277,9 @@ def report(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_EXECUTION_FAILED") if found else None
 
 
-_CURL = re.compile(r"\bcurl: \((\d{1,2})\)")
+_CURL = re.compile(
+    r"(?:\bcurl: \(|\bcurl (?:error(?: code)?|code):? \(?|; curl |\bcurl\b[^\n]{0,200} exited with code )(\d{1,2})\b"
+)
 _CURLS: dict[str, Code] = {
     **dict.fromkeys(("1", "2", "3", "4", "19", "21", "23", "26", "27", "33", "37", "43", "45", "47", "48", "53", "54", "63"), "TOOL_EXECUTION_FAILED"),
     **dict.fromkeys(("66", "70", "73", "82", "83", "90", "91", "94", "98"), "TOOL_EXECUTION_FAILED"),
@@ -271,9 +295,9 @@ _CURLS: dict[str, Code] = {
 """What curl's numbers mean that mean one thing. 22 is a status, 35 and 56 are whatever the text says."""
 
 
-@applies_when(phrases("curl: ("), local=True)
+@applies_when(phrases("curl: (", "curl error", "curl code", "; curl", "curl failed", "bin/curl"))
 def curl_number(evidence: Evidence) -> Verdict | None:
-    """The number that curl printed. It says more than the sentence behind it, which differs from version to version."""
+    """The number that curl printed, or a program that uses it. It says more than the sentence behind it, which differs from version to version."""
     found = _CURL.search(evidence.text) if evidence.status is None else None
     code = None if found is None else _CURLS.get(found[1])
     return None if code is None else Verdict(code=code)
@@ -314,6 +338,8 @@ def stderr(evidence: Evidence) -> Verdict | None:
         code = "TOOL_CRASHED"
     if code is None and _EOF.search(evidence.text):
         code = "ACTOR_CLI_NETWORK"
+    if code == "CONN_DNS_FAILED" and OTHER_NAME.search(evidence.text):
+        code = None
     if code == "ACTOR_CLI_NETWORK" and _GONE.search(evidence.text):
         return Verdict(code="TOOL_FILE_NOT_FOUND")
     if code in _LESS_EXACT and evidence.status is not None and evidence.status >= 400:
@@ -332,12 +358,12 @@ def server_words(evidence: Evidence) -> Verdict | None:
 _DOWNLOAD = late_phrases("""
     upload aborted | download aborted | transfer aborted | could not be downloaded | could not download | unknown blob
     failed to download | download failed | failed to fetch | error downloading | failed retrieving | blob upload unknown
-    downloads failed
+    downloads failed | could not fetch | couldn't fetch
 """)
 _ITS_OWN_REASON = late_phrases("""
     not found | does not exist | no such | 404 | unsupported | not supported | invalid | checksum | signature | permission
     denied
-    unauthorized | forbidden | no space | certificate | hash mismatch | not available for
+    unauthorized | forbidden | no space | certificate | hash mismatch | not available for | is disabled | resource
 """)
 
 
@@ -347,6 +373,27 @@ def download(evidence: Evidence) -> Verdict | None:
     process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
     late = find_late(evidence.text) if process else 0
     return Verdict(code="ACTOR_CLI_NETWORK") if late & _DOWNLOAD and not late & _ITS_OWN_REASON else None
+
+
+@applies_when(phrases("manifest unknown | failed to find\n"), local=True)
+def absent(evidence: Evidence) -> Verdict | None:
+    """A program printed that what it was asked for is not there."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
+    return Verdict(code="TOOL_FILE_NOT_FOUND") if process and len(evidence.text) <= _SHORT else None
+
+
+_NO_GUESS = late_phrases("usage | looking for matching | offline | archive | private | pipe | dependency failed\n")
+
+
+@applies_when(local=True)
+def passes(evidence: Evidence) -> Verdict | None:
+    """A program printed a short text with a word for what passes, and none for what would stay."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
+    if not process or len(evidence.text) > _SHORT:
+        return None
+    late = find_late(evidence.text)
+    code = None if late & _NO_GUESS else healing(evidence.text, evidence.matched, late)
+    return None if code is None else Verdict(code=code)
 
 
 @applies_when(local=True)
@@ -371,7 +418,7 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
 
 
 # EARLY runs before the rules for Python classes, because a child's traceback is not ours.
-EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
+EARLY = (defect_of_a_child, missing_program, signals, shell_codes, killed_program)
 REPORT = (report,)
 STDERR = (curl_number, rsync_number, stderr)
-LATE = (server_words, download, exited)
+LATE = (server_words, download, absent, passes, exited)

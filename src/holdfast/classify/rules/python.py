@@ -200,17 +200,20 @@ _LOCKED = phrases("""
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
     failed to acquire | used by another process | held by process | locked by another | is already locked
     write conflict | retry transaction | concurrent update | waiting to lock | in use by another
-    another git process | conflict with recovery
+    another git process | conflict with recovery | more than one instance | only one instance | only run one instance | locked by pid | held by pid | used by pid | in use by pid | application with pid
+    stale file handle | no locks available | no buffer space available | used by another program | lock file is already | transaction is too old | transaction too old | conflict with another transaction
 """)
 _NO_SLOT = phrases("""
-    too many clients already | too many connections | connection slots are reserved | remaining connection slots
+    connection pool exhausted | connection pool is exhausted | too many open connections | too many clients already | too many connections | connection slots are reserved | remaining connection slots
 """)
 # The server itself is not there yet, or not any more.
 _BETWEEN = phrases("""
     database system is starting up | database system is shutting down | in recovery mode | loading the dataset in memory
     clusterdown
     leader_not_available | not primary | not leader | no cluster leader | not the leader | no leader | leader election
-    leader changed
+    leader changed | election in progress | is draining | not all replicas | leader not available | replica not available | shard not available | replica is not available
+    shard is not available | not available yet | not yet available | not yet ready | not ready yet | not running yet | not up yet | not yet up | not online yet
+    not synced yet | not reachable yet | not yet reachable | not provisioned yet | not yet provisioned | not yet synced | default' is not ready
     not yet accepting connections | masterdown
 """)
 _NO_ANSWER = phrases("""

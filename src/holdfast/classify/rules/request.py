@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.classify.evidence import Evidence, Verdict, applies_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import ENDED, codes, phrases
 
 _POLICY = phrases("""
@@ -31,7 +31,7 @@ _GONE = phrases("""
     model unavailable | was retired | been retired | no longer exists | model may not exist | model not supported
     unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
     requested model is not | model you requested | models/manifests | model manifest: file | unable to load model
-    error loading model | could not load model | unknown model architecture | 模型不存在 | 不支持的模型 | 无可用渠道
+    error loading model | could not load model | unknown model architecture | 模型不存在 | 不支持的模型
 """)
 # The model exists, but not for this account.
 _NOT_FOR_YOU = phrases("""
@@ -271,6 +271,27 @@ def never_heals(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_INTERNAL_ERROR", retryable=False)
 
 
+@applies_when(phrases("无可用渠道 | available channel for model\n"))
+def no_channel(evidence: Evidence) -> Verdict | None:
+    """A relay has no channel for this model in this group. That is how it is set up, also if it sends a 503."""
+    return Verdict(code="PROVIDER_MODEL_NOT_FOUND") if "model" in evidence.text or "模型" in evidence.text else None
+
+
+_OLD_CLIENT = phrases("""
+    update to the latest version | upgrade to the latest version | update your extension | update your client | update your app | update your cli | update your ide
+    upgrade your client | upgrade your cli | upgrade your app | upgrade your extension | client version is no longer | client version is too old | client is too old
+    client is outdated | app version is no longer | minimum supported client | minimum client version
+""")
+_RATES = phrases("too many requests", "rate limit", "rate limited", "per minute", "quota")
+
+
+@applies_when(_OLD_CLIENT)
+def old_client(evidence: Evidence) -> Verdict | None:
+    """The server serves no client as old as this one, whatever status it sends. A newer one must be installed."""
+    turned_away = evidence.source in (Source.HTTP, Source.SSE, Source.GRPC) and (evidence.status or 400) < 500
+    return Verdict(code="PROVIDER_BAD_REQUEST") if turned_away and not evidence.matches(_RATES) else None
+
+
 _CLOSED_TO_YOU = phrases("not have access to it", "not have access to the model", "not have access to this model")
 _OLD_SETTING = phrases("deprecated for this model", "deprecated with this model", "deprecated for the model")
 
@@ -308,6 +329,7 @@ def _only_names_it(evidence: Evidence) -> bool:
 
 
 # EARLY runs before the rules for overflow and rate limits, because its sentences may contain "too many" and "limit".
+FIRST = (old_client, no_channel)
 EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
 MODELS = (model_missing,)
 LATE = (wrong_endpoint, chat_template, missing_tools, streaming, tool_schema, missing_capability, never_heals)

@@ -86,7 +86,9 @@ _VERDICTS = {
 _OWN_CODES = codes(" ".join(_CODES))
 
 
-@applies_when(phrases("requires more system memory", "available memory for the cache", "gpu_memory_utilization"))
+@applies_when(
+    phrases("requires more system memory", "available memory for the cache", "gpu_memory_utilization", "oom if")
+)
 def never_fits(_: Evidence) -> Verdict | None:
     """A local server names the memory that the model lacks, in any wrapper."""
     return Verdict(code="PROVIDER_OUT_OF_MEMORY")

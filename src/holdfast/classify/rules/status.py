@@ -71,6 +71,7 @@ _GRPC: dict[str, Code] = {
 _IN_TEXT = codes(" ".join(f"grpc:{name}" for name in _GRPC))
 _OUT_OF_RANGE = phrases("is not in [ | out of range | out of bounds | index out of\n")
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError _MultiThreadedRendezvous")
+_TAKEN = phrases("already exists | duplicate key | unique constraint | foreign key constraint\n")
 # 409 is a bad request, unless it reports a lock that another client will release.
 _CONTENDED = phrases(
     "in progress", "try again", "lock", "concurrent", "another request", "has been modified", "contention"
@@ -103,6 +104,9 @@ def bare_status(evidence: Evidence) -> Verdict | None:
     status = evidence.status
     if status is None or not 400 <= status < 600:
         return None
+    if status == 500 and evidence.matches(_TAKEN):
+        # The server calls it its own failure, but the same call meets the same thing again.
+        return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
     known = _STATUS.get(status)
     if known is not None:
         # A 500 only says that something failed on the other side. What it wraps may be clearer.
