@@ -100,7 +100,7 @@ def group(part: Part, style: Style) -> Iterator[str]:
     yield "        tasks.create_task(order(who))"
 
 
-@element("pay", names=4, weight=4)
+@element("pay", names=4, weight=6)
 def slow_sibling(part: Part, style: Style) -> Iterator[str]:
     """Another branch may come first in each run."""
     yield "async def order(who):"
@@ -287,7 +287,7 @@ def keyed(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@element("pay", may_refuse="first")
+@element("pay", may_refuse="first", weight=2)
 def keyed_nested(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield "async def checkout():"
@@ -296,7 +296,7 @@ def keyed_nested(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@element(whats="", odd=())
+@element(whats="", odd=(), weight=2)
 def modules(part: Part, style: Style) -> Iterator[str]:
     """Two functions of one name, of two modules."""
     del style
@@ -436,16 +436,15 @@ def map_collected(part: Part, style: Style) -> Iterator[str]:
     yield from indented(outcome('f"paid {who}"'))
 
 
-# Not "refused": a call that certainly did not happen is made again by a run that takes the same draft, after another run took the other one.
-@element("draft", "transfer", whats="transfer", may_refuse="later", odd=("no id", "reset", "slow", "late"))
+@element("draft", "transfer", whats="transfer")
 def race(part: Part, style: Style) -> Iterator[str]:
-    """The first of two drafts is taken. Another run may take the other one."""
+    """The first of two drafts is taken. Another run may take the other one, so a key says that it is one payment."""
     (who,) = part.who
     yield f'drafts = [asyncio.create_task(session.step(draft, each)) for each in ("{who} a", "{who} b")]'
     yield "done, left = await asyncio.wait(drafts, return_when=asyncio.FIRST_COMPLETED)"
     yield "for task in left:"
     yield "    task.cancel()"
-    yield f'{style.variable} = await session.step(transfer, "{who}", done.pop().result())'
+    yield f'{style.variable} = await session.keyed("payment of {who}").step(transfer, "{who}", done.pop().result())'
     yield f'say("paid {who}", {style.variable})'
 
 
@@ -507,7 +506,7 @@ def asked_at_once(part: Part, style: Style) -> Iterator[str]:
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
 
 
-@element("fetch_post", names=3, odd=(), may_refuse="first", alone=True, weight=4)
+@element("fetch_post", names=3, odd=(), may_refuse="first", alone=True, weight=2)
 def declared_twice(part: Part, style: Style) -> Iterator[str]:
     """One function is declared as two tools."""
     yield f"for who in {listed(part.who)}:"

@@ -55,7 +55,7 @@ def agent_verified(part: Part, style: Style) -> Iterator[str]:
     yield f'say("reply {part.who[0]}", reply.text)'
 
 
-@element("wire", whats="wire", odd=("no id", "reset", "refused"))
+@element("wire", whats="wire", odd=("no id", "reset", "refused"), weight=2)
 def agent_wire(part: Part, style: Style) -> Iterator[str]:
     """A plain function that may take longer than its tool allows."""
     del style
@@ -99,20 +99,20 @@ def agent_stream(part: Part, style: Style) -> Iterator[str]:
     yield f'say("reply {part.who[0]}", reply.text)'
 
 
-@element("pay", names=3, inserts=True)
+@element("pay", names=3, inserts=True, weight=3)
 def workflow(part: Part, style: Style) -> Iterator[str]:
     names = part.names(style)
-    if part.variant % 2 or style.wrap:
+    if part.variant % 3 or style.wrap:
         quoted = " ".join(map(literal, names))
         source = f"(map (lambda (who) (pay :who who)) (list {quoted}) :limit 2)"
     else:
         source = f"(list {' '.join(f'(pay :who {literal(who)})' for who in names)})"
-    if part.variant % 3 == 1:
+    if part.variant % 4 == 1:
         source = f"(bind receipts {source}) receipts"
     yield from _flow(part, source, label="flow with new" if style.insert else "flow")
 
 
-@element("draft", "pay", names=3, inserts=True)
+@element("draft", "pay", names=3, inserts=True, weight=3)
 def workflow_maps(part: Part, style: Style) -> Iterator[str]:
     """A map, and a map of what came of it."""
     quoted = " ".join(map(literal, part.names(style)))
@@ -121,7 +121,7 @@ def workflow_maps(part: Part, style: Style) -> Iterator[str]:
     yield from _flow(part, source, "draft, pay", label="flow with new" if style.insert else "flow")
 
 
-@element("pay", odd=("no id", "reset", "slow"), weight=3)
+@element("pay", odd=("no id", "reset", "refused", "slow"), weight=4)
 def workflow_retry(part: Part, style: Style) -> Iterator[str]:
     del style
     (who,) = part.who
@@ -129,7 +129,7 @@ def workflow_retry(part: Part, style: Style) -> Iterator[str]:
     yield from _flow(part, source)
 
 
-@element("pay")
+@element("pay", weight=2)
 def workflow_tools(part: Part, style: Style) -> Iterator[str]:
     del style
     pay = f'(pay :who "{part.who[0]}")'
@@ -137,7 +137,7 @@ def workflow_tools(part: Part, style: Style) -> Iterator[str]:
     yield from _flow(part, source[part.variant % 3], how="tools")
 
 
-@element("wire", whats="wire", odd=("no id", "reset", "refused"))
+@element("wire", whats="wire", odd=("no id", "reset", "refused"), weight=2)
 def workflow_wire(part: Part, style: Style) -> Iterator[str]:
     del style
     yield from _flow(part, f'(retry 3 (wire :who "{part.who[0]}"))', "wire", how="tools")
@@ -218,10 +218,16 @@ def stages_again(part: Part, style: Style) -> Iterator[str]:
 
 @element("review", whats="", names=2, odd=(), inserts=True, weight=2)
 def tasks(part: Part, style: Style) -> Iterator[str]:
-    """One prompt, with other inputs."""
+    """One prompt, with other inputs, one after the other or all at once."""
+    names = listed(part.names(style))
+    task = 'reviews.run(Task("Review the document.", name="review", inputs={"doc": who}), session=session)'
     yield "reviews = TaskSystem(review)"
-    yield f"for who in {listed(part.names(style))}:"
-    yield '    text = await reviews.run(Task("Review the document.", name="review", inputs={"doc": who}), session=session)'
+    if part.variant % 2:
+        yield f"texts = await asyncio.gather(*({task} for who in {names}))"
+        yield f"for who, text in zip({names}, texts):"
+    else:
+        yield f"for who in {names}:"
+        yield f"    text = await {task}"
     yield '    say(f"about {who}", text)'
 
 
@@ -234,7 +240,7 @@ def tasks_unsafe(part: Part, style: Style) -> Iterator[str]:
     yield f'say("remitted {who}", await TaskSystem(remit).run(task, session=session))'
 
 
-@element("loop", whats="commission", times=2)
+@element("loop", whats="commission", times=2, weight=2)
 def director(part: Part, style: Style) -> Iterator[str]:
     """A loop whose program prints something else each time it runs."""
     del style

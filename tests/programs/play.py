@@ -40,7 +40,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Wrong:
-    """One thing that must not be: doubled, changed, swapped, invented, shared, stuck, untyped, mistaken, drifted, hung, unsettled."""
+    """One thing that must not be: doubled, changed, swapped, invented, denied, shared, stuck, untyped, mistaken, drifted, hung, unsettled."""
 
     kind: str
     what: str
@@ -140,7 +140,7 @@ class _Play:
             return
         is_mistaken = self._may_be_mistaken() and self._is_mistake(end)
         if is_mistaken or (
-            self._program.may_refuse(self._done()) and any(word in end.message for word in _NAMES_A_WAY)
+            self._program.may_refuse(end.message, self._done()) and any(word in end.message for word in _NAMES_A_WAY)
         ):
             story.end = "refused"
             return
@@ -186,7 +186,9 @@ class _Play:
         if end.how == "raised" and self._is_mistake(end) and not self._may_be_mistaken():
             self._story.trace = end.trace
             self._story.add("mistaken", f"{end.error}: {end.message[:300]}")
-        if end.code == "SESS_STEP_DRIFT" and not self._program.may_refuse(self._done()):
+        drifted = end.code == "SESS_STEP_DRIFT" and not self._program.may_refuse(end.message, self._done())
+        # A doubt stops the items beside it, and one that the edit inserted is drift as long as they are not called.
+        if drifted and not (start.edited and self._settle()):
             self._story.trace = end.trace
             self._story.add("drifted", end.message[:300])
         self._look()
@@ -209,11 +211,12 @@ class _Play:
             for file in kept.iterdir():
                 shutil.copy(file, self._folder)
 
-    def _settle(self) -> None:
+    def _settle(self) -> int:
         try:
-            settle(self._folder, self._store, self._session)
+            return settle(self._folder, self._store, self._session)
         except RuntimeError as error:
             self._story.add("unsettled", str(error))
+            return 0
 
     def _look(self) -> None:
         """Compare what happened outside with what the program may do."""
@@ -226,6 +229,7 @@ class _Play:
             if len(calls) > 1:
                 story.add("shared", f"the key {key} belongs to {sorted(calls)}")
         shown: dict[str, Any] = {}
+        paid = {each["who"] for each in effects}
         ids = {each["id"] for each in effects}
         for each in written(SAID, str(self._folder)):
             first = shown.setdefault(each["label"], each["value"])
@@ -233,6 +237,8 @@ class _Play:
                 story.add("changed", f"{each['label']} was {first!r}, and is {each['value']!r}")
             if each["label"].startswith("about ") and each["label"].removeprefix("about ") not in str(each["value"]):
                 story.add("swapped", f"{each['label']} is {each['value']!r}")
+            if each["value"] == "nothing" and each["label"].rpartition(" ")[2] in paid:
+                story.add("denied", f"{each['label']} is {each['value']!r}, and the bank has it")
             if each["label"].startswith("paid ") and each["value"] not in ids:
                 story.add("invented", f"{each['label']} is {each['value']!r}, which the bank never gave")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from random import Random
@@ -60,7 +61,7 @@ NAMES = [
     "jay",
     "kai",
     "lou",
-    "max",
+    "moe",
     "nan",
     "oz",
     "pia",
@@ -69,7 +70,7 @@ NAMES = [
     "ted",
     "una",
     "val",
-    "will",
+    "wim",
     "yve",
     "zac",
 ]
@@ -88,13 +89,13 @@ EDITS = {
 }
 """How a program is changed between two of its runs. None of them changes what a call is for the person who typed it."""
 
-_REFUSABLE = frozenset({"insert", "wrap", "reorder", "parameter", "renamed parameter"})
-"""After these edits a typed drift is an allowed end: a call has another place, or stands before a recorded one."""
+_OFTEN = {"insert": 8, "wrap": 8, "move": 8}
+"""Edits that are drawn more often than others, where they change something: few parts have items."""
 
 _TURNS_WITHOUT_KEYS = ("turns", "turns_same", "turns_one_fails", "turn_loop")
 
-EVENTS = ("disk", "clock", "restore", "behind", "reopen", "nobody")
-"""disk: commits take milliseconds. clock: the wall clock jumps between two starts. restore: the store is set back to a backup. behind: the same under the running program.
+EVENTS = {"disk": 0.4, "clock": 0.2, "restore": 0.1, "behind": 0.1, "reopen": 0.25, "nobody": 0.25}
+"""What happens to a program, and how often. disk: commits take milliseconds. clock: the wall clock jumps between two starts. restore: the store is set back to a backup. behind: the same under the running program.
 reopen: the program opens its session twice. nobody: no person is attached; questions and doubts are settled at the store, between two
 starts."""
 
@@ -107,6 +108,15 @@ SWITCHES = (
     *(f"edit:{edit}" for edit in EDITS),
     *(f"event:{event}" for event in EVENTS),
 )
+
+_EDITED = 0.5
+"""How often a program is edited between two of its runs."""
+_AGAIN = 0.3
+"""How often each start is killed at the same effect."""
+_WHOLE = 0.4
+"""How often nobody kills the run before the edit."""
+_ODD = 0.4
+"""How often something is odd about the first name of a part."""
 
 _QUICK = "QUICK = Policy(attempts=3, backoff=Backoff(initial=0.001))"
 _MODULE = """
@@ -124,7 +134,7 @@ async def fetch(who: str) -> str:
 @dataclass(frozen=True)
 class Kill:
     """When a start is killed. mark: at the n-th commit, effect or shown result; point: at the n-th step of a write; world: at the n-th
-    thing outside, an effect or a shown result; delay: after n ms."""
+    thing outside, an effect or a shown result; before, after: the n-th effect; delay: after n ms."""
 
     how: str
     n: int
@@ -167,15 +177,37 @@ class Program:
                 total["pay", f"new {part.who[0]}"] += 1
         return total
 
-    def may_refuse(self, done: set[tuple[str, str]]) -> bool:
-        """Whether a typed refusal that names the way on is an allowed end, after these effects."""
-        if self.restored() or (self.edit in _REFUSABLE and any(start.edited for start in self.starts)):
-            return True
+    def may_refuse(self, message: str, done: set[tuple[str, str]]) -> bool:
+        """Whether a typed refusal that says this, and names the way on, is an allowed end, after these effects.
+
+        It must be about a part that may refuse, or that the edit has changed, if it names anybody.
+        """
+        if "set back" in message:
+            return self.restored()
+        words = set(re.findall(r"\w+", message))
+        edited = self.edit != "" and any(start.edited for start in self.starts)
         return any(
             part.element.may_refuse == "later"
             or (part.element.may_refuse == "first" and not done & part.calls().keys())
-            for part in self.parts
+            or (edited and self._may_drift(part, message))
+            for part in [part for part in self.parts if not words.isdisjoint(part.who)] or self.parts
         )
+
+    def _may_drift(self, part: Part, message: str) -> bool:
+        """Whether this part has another call after the edit, which nobody can tell from a changed one, or comes before others."""
+        style = EDITS[self.edit]
+        functions = "\n".join(FUNCTIONS[name] for name in part.element.functions)
+        return (
+            style.reorder
+            or style.functions(functions) != functions
+            or (style.insert and f"new {part.who[0]}" in message and self._is_before_others(part))
+        )
+
+    def _is_before_others(self, part: Part) -> bool:
+        """Whether a new item of this part comes before calls of its function that nobody makes meanwhile: it is no `map`, or not the last."""
+        later = self.parts[self.parts.index(part) + 1 :]
+        is_map = re.search(r"\bmap\b", "\n".join(part.lines(EDITS[self.edit])))
+        return not is_map or any(set(part.element.whats) & set(other.element.whats) for other in later)
 
     def restored(self) -> bool:
         """Whether the store is set back."""
@@ -242,20 +274,25 @@ def draw(seed: int, switches: Iterable[str] = SWITCHES, *, kills: int = 5, start
     if any(part.kind in _TURNS_WITHOUT_KEYS for part in parts):
         # A turn without a key may be meant anew, and with another call than an earlier turn of its words.
         edits = [edit for edit in edits if not EDITS[edit].typed]
-    if any(part.kind == "workflow_tools" for part in parts):
-        # Its program gives the parameter by its name, and may handle the failure of a call that does not fit any more.
-        edits = [edit for edit in edits if edit != "renamed parameter"]
-    edit = rng.choice(edits) if edits and rng.random() < 0.35 else ""
-    happens = {event: f"event:{event}" in on and rng.random() < (0.5 if event == "disk" else 0.25) for event in EVENTS}
+    happens = {event: f"event:{event}" in on and rng.random() < often for event, often in EVENTS.items()}
     program = Program(
-        seed=seed, parts=parts, edit=edit, reopen=happens["reopen"] and len(parts) > 1, attended=not happens["nobody"]
+        seed=seed, parts=parts, reopen=happens["reopen"] and len(parts) > 1, attended=not happens["nobody"]
     )
+    if rng.random() < _EDITED:
+        program = replace(program, edit=_edit(rng, program, edits))
     if not starts:
         return program
     program = schedule(program, rng, kills, clock=happens["clock"], restore=happens["restore"])
     if happens["disk"]:
         program = replace(program, starts=tuple(replace(start, slow=True) for start in program.starts))
     return _set_back(program, rng) if happens["behind"] and not happens["restore"] and program.starts else program
+
+
+def _edit(rng: Random, program: Program, edits: list[str]) -> str:
+    """Return an edit that changes something in this program, if there is one."""
+    before = program.source()
+    fitting = [edit for edit in edits if replace(program, edit=edit).source(edited=True) != before]
+    return rng.choices(fitting, [_OFTEN.get(edit, 1) for edit in fitting])[0] if fitting else ""
 
 
 def _set_back(program: Program, rng: Random) -> Program:
@@ -271,7 +308,7 @@ def _part(rng: Random, kind: str, names: Iterable[str], on: set[str]) -> Part:
     element = ELEMENTS[kind]
     who = tuple(next(iter(names)) for _ in range(element.names))
     odds = [odd for odd in element.odd if f"odd:{odd}" in on]
-    odd = rng.choice(odds) if odds and rng.random() < 0.3 else ""
+    odd = rng.choice(odds) if odds and rng.random() < _ODD else ""
     return Part(kind, who, odd, rng.randrange(60))
 
 
@@ -288,8 +325,17 @@ def schedule(program: Program, rng: Random, kills: int, *, clock: bool = False, 
             "delay": rng.randrange(1, 20 + 15 * size),
         }[how]
         starts.append(Start(kill=Kill(how, n)))
+    if rng.random() < _AGAIN:
+        # It dies again and again at one effect: those before it are done.
+        again = [
+            Kill("before", rng.randrange(1, size)),
+            *(Kill(rng.choice(("before", "after", "after")), 1) for _ in starts),
+        ]
+        starts = [replace(start, kill=kill) for start, kill in zip(starts, again, strict=False)]
     edited = rng.randrange(1, kills + 1) if program.edit and kills else kills + 1
     starts = [replace(start, edited=number >= edited) for number, start in enumerate(starts)]
+    if edited <= kills and rng.random() < _WHOLE:
+        starts[edited - 1] = replace(starts[edited - 1], kill=None)
     if edited <= kills:
         starts.append(Start(edited=True))
     if clock:

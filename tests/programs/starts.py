@@ -39,7 +39,7 @@ LIMIT_S = 20.0
 _MARKS = frozenset({"written", "committed", "before", "after", "said", "asked", "model"})
 """The moments between which the state of the world changes. The others are inside of one write."""
 _STORE, _KEPT = "work.db", ".behind.db"
-_REPORT, _MODULES = ".report.json", ".modules"
+_REPORT, _MODULES, _DOUBTS = ".report.json", ".modules", ".doubts"
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,13 @@ def _arm(start: Start) -> None:
         signal.setitimer(signal.ITIMER_REAL, kill.n / 1_000)
         return
     left = kill.n
+    counted = {kill.how} if kill.how in ("before", "after") else _MARKS
 
     def reach(name: str) -> None:
         nonlocal left
         if start.slow:
             _wait_for_the_disk(name)
-        if kill.how == "point" or name.split(" ", 1)[0] in _MARKS:
+        if kill.how == "point" or name.split(" ", 1)[0] in counted:
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -186,10 +187,13 @@ def _copy(source: str, target: str) -> None:
         one.backup(other)
 
 
-def settle(folder: Path, store: str, session: str) -> None:
-    """Answer what is open at the store, truthfully, as a person does between two starts. It runs in a process of its own."""
+def settle(folder: Path, store: str, session: str) -> int:
+    """Answer what is open at the store, truthfully, as a person does between two starts; return how many doubts were open.
 
-    async def person() -> None:
+    It runs in a process of its own.
+    """
+
+    async def person() -> int:
         async with open_store(store) as opened:
             seen = await overview(opened, session)
             for key in seen.unknown:
@@ -198,14 +202,16 @@ def settle(folder: Path, store: str, session: str) -> None:
             for question in await pending(opened, session):
                 given = await world.Person().ask(question)
                 await answer(opened, session, question.id, given.value, by="person")
+            return len(seen.unknown)
 
     def program() -> None:
-        asyncio.run(person())
+        Path(_DOUBTS).write_text(str(asyncio.run(person())))
         _leave()
 
     pid = forks.start(program, str(folder), output=str(folder / ".output"), errors=str(folder / ".person"))
     if forks.wait(pid, LIMIT_S) != 0:
         raise RuntimeError(f"the person could not answer: {(folder / '.person').read_text()[-3_000:]}")
+    return int((folder / _DOUBTS).read_text())
 
 
 def warm(folder: Path) -> None:

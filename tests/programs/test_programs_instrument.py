@@ -105,3 +105,19 @@ def test_a_planted_bug_is_found_and_shrunk(kind: str):
         [sys.executable, "-c", PLAY, PLANTED[kind]], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == [kind, "planted", "0"], done.stderr
+
+
+BUGS = (
+    "xd1 xd2 xd3 xd4_tasks xd4_modules xd5 xd6 xd8 xd9 xd14 xd16 xd17 xd19 xk1 xk2 xk4 xk5 xt1".split()  # noqa: SIM905 - one line
+)
+"""By name: the module that puts them back loads every room that had a bug."""
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(sys.platform != "linux", reason="programs are forked")
+@pytest.mark.parametrize("seed", ["1", "9001"])
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_that_is_put_back_is_found_within_200_programs_of_the_general_draw(bug: str, seed: str):
+    hunt = [sys.executable, "-m", "tests.programs", "--programs", "200", "--seed", seed, "--put-back", bug]
+    done = subprocess.run(hunt, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Session, tool
 from holdfast.stores import MemoryStore
 from holdfast.tasks.workflows import Workflow
+from holdfast.workflow import WorkflowError
 
 MAP = "(map (lambda (who) (pay :who who)) (list {}))"
 EDITS = {
@@ -61,3 +62,80 @@ def test_XK2_equal_calls_of_items_keep_their_results_when_an_item_is_inserted():
     )
     assert dict(map(tuple, second))["ada"] == dict(map(tuple, first))["ada"]
     assert [each for each in second if each[0] == "bob"] == [each for each in first if each[0] == "bob"]
+
+
+async def runs_of(program: str, *versions: Any, how: str = "tasks") -> list[Any]:
+    """Run a program once with each version of a function."""
+    async with MemoryStore() as store:
+        results = []
+        for version in versions:
+            async with Session.open("s", store=store) as session:
+                registered = {"tasks": {"pay": version}} if how == "tasks" else {"tools": [version]}
+                results.append(await Workflow(program, name="flow", **registered).run(session))
+        return results
+
+
+HANDLED = {
+    "fallback": '(fallback (pay :who "ada") "nothing")',
+    "try": '(try (pay :who "ada") (catch (failure) "nothing"))',
+    "map": '(map (lambda (who) (pay :who who)) (list "ada") :collect true)',
+    "retry": '(fallback (retry 3 (pay :who "ada")) "nothing")',
+}
+
+
+@pytest.mark.parametrize("how", ["tasks", "tools"])
+@pytest.mark.parametrize("effect", ["unsafe", "read"])
+@pytest.mark.parametrize("program", HANDLED)
+def test_a_renamed_parameter_changes_no_result_that_the_program_had(program: str, effect: Any, how: str):
+    @tool(name="pay", effect=effect)
+    async def before(who: str) -> str:
+        return f"paid {who}"
+
+    @tool(name="pay", effect=effect)
+    async def after(whom: str) -> str:
+        raise AssertionError(whom)
+
+    first, second = asyncio.run(runs_of(HANDLED[program], before, after, how=how))
+    assert first == second
+    assert "paid ada" in (first, *first)
+
+
+@pytest.mark.parametrize("how", ["tasks", "tools"])
+@pytest.mark.parametrize("effect", ["unsafe", "read"])
+@pytest.mark.parametrize("program", HANDLED)
+def test_a_call_that_did_not_fit_and_was_handled_stays_handled(program: str, effect: Any, how: str):
+    @tool(name="pay", effect=effect)
+    async def before(whom: str) -> str:
+        raise AssertionError(whom)
+
+    @tool(name="pay", effect=effect)
+    async def after(who: str) -> str:
+        return f"paid {who}"
+
+    first, second = asyncio.run(runs_of(HANDLED[program], before, after, how=how))
+    assert first == second
+    assert first == "nothing" or first[0]["message"] == "pay takes whom; got who"
+
+
+@pytest.mark.parametrize("effect", ["unsafe", "read"])
+def test_a_call_that_did_not_fit_and_ended_the_workflow_is_made_when_it_fits(effect: Any):
+    @tool(effect=effect)
+    async def pay(who: str) -> str:
+        return f"paid {who}"
+
+    async def scenario() -> str:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            with pytest.raises(WorkflowError, match="pay takes who; got whom"):
+                await Workflow('(pay :whom "ada")', name="flow", tasks=[pay]).run(session)
+            assert session.unknown == ()
+            return str(await Workflow('(pay :who "ada")', name="flow", tasks=[pay]).run(session))
+
+    assert asyncio.run(scenario()) == "paid ada"
+
+
+def test_an_unsafe_task_that_lacks_an_argument_has_surely_not_happened():
+    @tool(effect="unsafe")
+    async def pay(who: str, account: str) -> str:
+        raise AssertionError(who, account)
+
+    assert asyncio.run(runs('(fallback (pay :who "ada") "nothing")', tasks=[pay])) == ["nothing"]

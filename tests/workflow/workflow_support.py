@@ -39,7 +39,7 @@ class Drive:
             if not isinstance(request, Call):
                 request = machine.resume()
                 continue
-            answer = self.answer(request)
+            answer = request.misfit or self.answer(request)
             request = machine.fail(answer) if isinstance(answer, Fault) else machine.resume(answer)
 
     def parallel(self, machine: Machine, request: Parallel) -> Request | None:
@@ -60,7 +60,7 @@ class Drive:
 
     @property
     def calls(self) -> list[Call]:
-        return self.of(Call)
+        return [call for call in self.of(Call) if call.misfit is None]
 
     @property
     def logs(self) -> list[str]:

@@ -5,7 +5,7 @@
     (summarise document)                 without a name, it is the task's first parameter
 
 Invariant: if the parameters of a task are known, exactly they are names. If they are not, a list of two whose head is no form and no
-function names an input.
+function names an input. A call that does not fit is asked for like any other: whoever performs it knows whether an earlier run made it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.workflow.environment import MISSING
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import Problem, misfit
 from holdfast.workflow.frames import SPECIAL, Frame, special
 from holdfast.workflow.syntax import Form, Symbol
 from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, show
 
 if TYPE_CHECKING:
+    from holdfast.faults import Fault
     from holdfast.workflow.environment import Env
     from holdfast.workflow.frames import Evaluation
     from holdfast.workflow.syntax import Node
@@ -149,19 +150,26 @@ def _argument(machine: Evaluation, node: Node, params: tuple[str, ...] | None, e
     return _Argument("", node) if is_callable else _Argument(name, node.items[1])
 
 
-def named(
-    machine: Evaluation, fn: Reference, args: tuple[Any, ...], inputs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give arguments without a name the names of the parameters that are left, as far as they are known."""
+class Named(NamedTuple):
+    """The arguments of a call, as far as they have names."""
+
+    args: tuple[Any, ...]
+    inputs: dict[str, Any]
+    misfit: Fault | None = None
+    """Why they do not fit the parameters, if they do not."""
+
+
+def named(machine: Evaluation, fn: Reference, args: tuple[Any, ...], inputs: dict[str, Any]) -> Named:
+    """Give arguments without a name the names of the parameters that are left, as far as they are known and fit."""
     params = _params(machine, fn)
     if params is None:
-        return args, inputs
+        return Named(args, inputs)
+    takes = f"{fn.name} takes {', '.join(params) or 'no arguments'}"
     strange = next((name for name in inputs if name not in params), None)
     if strange is not None:
-        raise Problem.wrong(f"{fn.name} takes {', '.join(params) or 'no arguments'}; got {strange}", "arity")
+        return Named(args, inputs, misfit(f"{takes}; got {strange}"))
     free = [name for name in params if name not in inputs]
     if len(args) > len(free):
-        takes = ", ".join(params) or "no arguments"
-        shown = show(list(args), 80)
-        raise Problem.wrong(f"{fn.name} takes {takes}; got {len(args)} arguments without a name: {shown}", "arity")
-    return (), {**dict(zip(free, args, strict=False)), **inputs}
+        got = f"{len(args)} arguments without a name: {show(list(args), 80)}"
+        return Named(args, inputs, misfit(f"{takes}; got {got}"))
+    return Named((), {**dict(zip(free, args, strict=False)), **inputs})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault
+from holdfast.once.evidence import NOT_CALLED
 from holdfast.views import task
 from holdfast.views.view import jsonable
 from holdfast.workflow.environment import partial_of
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     from holdfast.workflow.requests import Request
     from holdfast.workflow.syntax import Node
 
-__all__ = ["Failure", "Problem"]
+__all__ = ["Failure", "Problem", "misfit"]
 
 _SHOWN = 200
 """Characters of the expression in a message."""
 _EXPRESSION = 2_000
 """Characters of the expression that a failure carries."""
+
+
+def misfit(message: str) -> Fault:
+    """Return the fault of a call whose arguments its function does not take. It has surely not happened."""
+    return Fault.of("TASK_EVALUATION_FAILED", message, context={"evidence": NOT_CALLED})
 
 
 class Problem(Exception):  # noqa: N818 - it never leaves the machine
@@ -65,6 +71,9 @@ class Problem(Exception):  # noqa: N818 - it never leaves the machine
     @classmethod
     def of_call(cls, fault: Fault, request: Request | None) -> Problem:
         """Return the problem of a call that failed."""
+        if fault.code == "TASK_EVALUATION_FAILED" and fault.context.get("evidence") == NOT_CALLED:
+            # A misfit, now or in the run that stored it.
+            return cls.wrong(fault.message, "arity")
         kind = str(getattr(request, "kind", "task"))
         name = str(getattr(request, "name", ""))
         if fault.code in {"TASK_TIMEOUT", "SYS_BUDGET_EXHAUSTED"}:

@@ -303,7 +303,7 @@ class Machine:
         self.meter.turns += 1
         for scope in self.scopes:
             self._charge_turn(scope)
-        args, inputs = named(self, fn, args, inputs)
+        args, inputs, misfit = named(self, fn, args, inputs)
         self.ask(
             Call(
                 kind=fn.kind,
@@ -315,6 +315,7 @@ class Machine:
                 template=self.templates.get(fn.name) if fn.kind == "template" else None,
                 scopes=self.scopes,
                 strand=self.known,
+                misfit=misfit,
             )
         )
 

@@ -82,6 +82,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The budgets around it, outer ones first."""
     strand: str = ""
     """Names the strand that makes it by the items of the maps around it, and by no index: an edit of the program leaves it as it is."""
+    misfit: Fault | None = None
+    """Why it cannot be made, if its arguments do not fit. An earlier run may have made it: its function may have taken them then."""
 
 
 class Binding(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast import options
-from holdfast.faults import InvalidError
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.policies.profiles import TASK
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.postconditions import check_plain_call
@@ -20,6 +20,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of
 from holdfast.tools import Toolbox, run
 from holdfast.tools.threads import call_function
+from holdfast.workflow.failure import misfit
 from holdfast.workflow.frames import SPECIAL
 from holdfast.workflow.primitives import PRIMITIVES
 from holdfast.workflow.requests import Operators
@@ -102,6 +103,8 @@ class Registered:
 
     async def perform(self, call: Call, session: Session | None) -> Any:
         """Make a call and return its result. It raises what is called raises."""
+        if call.misfit is not None:
+            raise HoldfastError(call.misfit)
         match call.kind:
             case "task":
                 return await _call(self._tasks[call.name].fn, call, session)
@@ -154,9 +157,8 @@ def _is_agent(fn: Any) -> bool:
 def _params(fn: Any) -> tuple[str, ...] | None:
     if _is_agent(fn) and not inspect.isfunction(fn):
         return ("prompt",)
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
+    signature = _signature(fn)
+    if signature is None:
         return None
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD in kinds or inspect.Parameter.VAR_POSITIONAL in kinds:
@@ -185,18 +187,23 @@ async def _call(fn: Any, call: Call, session: Session | None) -> Any:
     if _is_agent(fn) and not inspect.isfunction(fn):
         reply = await fn.run(str(call.inputs.get("prompt", "")), session=session)
         return getattr(reply, "text", reply)
-    given = dict(call.inputs)
-    if _takes_session(fn):
-        given["session"] = session
+    signature, given = _signature(fn), dict(call.inputs)
+    if signature is not None:
+        if "session" in signature.parameters:
+            given["session"] = session
+        try:
+            signature.bind(*call.args, **given)
+        except TypeError as error:
+            raise HoldfastError(misfit(f"{call.name}: {error}")) from error
     value = await call_function(fn, call.args, given)
     return await check_plain_call(fn, value, call.args, call.inputs)
 
 
-def _takes_session(fn: Any) -> bool:
+def _signature(fn: Any) -> inspect.Signature | None:
     try:
-        return "session" in inspect.signature(fn).parameters
+        return inspect.signature(fn)
     except (TypeError, ValueError):
-        return False
+        return None
 
 
 async def _run_script(call: Call) -> dict[str, Any]:
