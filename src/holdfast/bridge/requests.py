@@ -119,22 +119,28 @@ class Requests:
         """Do what a message asks for, or tell the client why not."""
         message = handle.message
         handler = self._handlers.get(message.type, self._unknown)
-        if message.type not in ("session_message", "message"):
-            # What a client does after it sent a message comes after that message is stored.
-            await self.finish()
+        if message.type in ("session_message", "message"):
+            await self._tried(handler, handle)
+            return
+        # What a client does after it sent a message comes after that message is stored.
+        await self.finish()
         others, begun = _Others(), self._hub.clock.monotonic()
+        if await self._tried(handler, handle) and not self._connection.machine.is_closed:
+            # A message is counted when it is stored, and a rejected `auth` when the connection ends.
+            self._hub.reports.answered()
+        took = self._hub.clock.monotonic() - begun
+        if not others.came:
+            # Everybody else waited for it. Now they come first for as long: one client has half of the server at most. Messages need
+            # no such rest: those of one packet are stored together, and the next ones wait for that.
+            await asyncio.sleep(took if took > _LONG_S else 0)
+
+    async def _tried(self, handler: Callable[[Handle, Any], Awaitable[None]], handle: Handle) -> bool:
         try:
             await handler(handle, handle.payload)
         except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client, and other clients go on
-            await self._failed(message, error)
-        else:
-            # A message is counted when it is stored, and a rejected `auth` when the connection ends.
-            if message.type not in ("session_message", "message") and not self._connection.machine.is_closed:
-                self._hub.reports.answered()
-        took = self._hub.clock.monotonic() - begun
-        if not others.came:
-            # Everybody else waited for it. Now they come first for as long: one client has half of the server at most.
-            await asyncio.sleep(took if took > _LONG_S else 0)
+            await self._failed(handle.message, error)
+            return False
+        return True
 
     async def finish(self) -> None:
         """Wait until everything that came before is stored."""
