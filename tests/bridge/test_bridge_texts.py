@@ -209,7 +209,7 @@ def test_XB8_a_tool_result_that_is_cut_says_so_in_a_field():
 )  # fmt: skip
 def test_XB8_the_end_of_an_answer_says_whether_it_is_whole(replies, reason):
     async def scenario():
-        async with serving(Agent("writer", Model(*replies))) as bridge, raw(bridge) as client:
+        async with serving(Agent("writer", Model(*replies), max_output=100)) as bridge, raw(bridge) as client:
             await client.auth()
             await client.create("s")
             await client.say("go")

@@ -80,9 +80,9 @@ TRUSTED_SHARE = 0.25
 but at least this many seconds. Then one of them finds out whether the limit still holds."""
 PLACE_GAP_S = 0.05
 PLACE_GAP_SHRINKS = 0.8
-LEAST_PLACE_GAP_S = 0.01
-"""Seconds between two calls that take a place which was only guessed, what each such call multiplies them by, and what is the least:
-after that time a call looks again, although somebody ahead may wait for longer."""
+"""Seconds between two calls that take a place which was only guessed, and what each such call multiplies them by."""
+LOOK_S = 0.01
+"""A call behind others looks again after this time at the earliest: somebody ahead may wait for longer, as for an open circuit."""
 FEWEST_PLACES = 3
 """With fewer calls under way, a rejection does not suggest a number of places: a slow pace looks the same."""
 SAME_PLACES = 0.7
@@ -147,14 +147,17 @@ class Places:
         missing = self.in_use + ahead + 1 - self._most
         if missing > 0:
             return max(missing / self._most * self._answer_s, PLACE_GAP_S)
-        return 0.0 if self.is_known else max(0.0, self._next - now) + ahead * self._gap
+        if self.is_known:
+            return 0.0
+        gap = max(0.0, self._next - now) + ahead * self._gap
+        return max(gap, LOOK_S) if ahead else gap
 
     def taken(self, now: float) -> None:
         """A call starts."""
         self.in_use += 1
         if self.is_guessed:
             self._next = now + self._gap
-            self._gap = max(LEAST_PLACE_GAP_S, self._gap * PLACE_GAP_SHRINKS)
+            self._gap *= PLACE_GAP_SHRINKS
 
     def freed(self) -> None:
         """A call ended."""
