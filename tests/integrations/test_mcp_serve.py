@@ -166,6 +166,62 @@ def test_a_server_of_ours_that_is_killed_in_the_middle_leaves_nothing_and_is_sta
     assert found == "found fjords 3"
 
 
+READERS = """
+import asyncio, subprocess, sys
+from holdfast import tool
+from holdfast.mcp import serve
+from holdfast.tools import Toolbox
+
+@tool(effect="read")
+async def echo(text: str) -> str:
+    return text
+
+@tool(effect="read")
+def reader() -> str:
+    return repr(sys.stdin.read())
+
+@tool(effect="read")
+def child() -> str:
+    return repr(subprocess.run(["cat"], capture_output=True).stdout)
+
+@tool(effect="read")
+async def async_child() -> str:
+    process = await asyncio.create_subprocess_exec("cat", stdout=subprocess.PIPE)
+    return repr(await process.stdout.read())
+
+asyncio.run(serve(Toolbox([echo, reader, child, async_child]), name="atlas"))
+"""
+
+
+def test_a_tool_that_reads_standard_input_gets_nothing_and_no_other_call_is_lost():
+    async def work():
+        async with client(READERS) as session:
+            reading = [asyncio.create_task(session.call_tool(name, {})) for name in ("reader", "child", "async_child")]
+            echoes = await asyncio.gather(*(session.call_tool("echo", {"text": str(n)}) for n in range(30)))
+            return [each.content[0].text for each in echoes], [(await each).content[0].text for each in reading]
+
+    echoes, read = asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+    assert echoes == [str(n) for n in range(30)]
+    assert read == ["''", "b''", "b''"]
+
+
+def test_requests_in_a_file_are_answered_too(tmp_path):
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    requests = [
+        {"id": 1, "method": "initialize", "params": opening},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+    ]
+    file = tmp_path / "requests"
+    file.write_text("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in requests))
+    with file.open() as given:
+        done = subprocess.run(
+            [sys.executable, "-c", READERS], stdin=given, capture_output=True, check=True, timeout=PATIENCE_S
+        )  # noqa: S603
+    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+    assert [tool["name"] for tool in answers[2]["result"]["tools"]] == ["echo", "reader", "child", "async_child"]
+
+
 def test_only_a_toolbox_is_served():
     with pytest.raises(InvalidError, match=r"serve\.toolbox"):
         asyncio.run(serve([print]))
