@@ -217,7 +217,7 @@ def test_requests_in_a_file_are_answered_too(tmp_path):
     with file.open() as given:
         done = subprocess.run(
             [sys.executable, "-c", READERS], stdin=given, capture_output=True, check=True, timeout=PATIENCE_S
-        )  # noqa: S603
+        )
     answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
     assert [tool["name"] for tool in answers[2]["result"]["tools"]] == ["echo", "reader", "child", "async_child"]
 
