@@ -205,21 +205,72 @@ def test_a_tool_that_reads_standard_input_gets_nothing_and_no_other_call_is_lost
     assert read == ["''", "b''", "b''"]
 
 
-def test_requests_in_a_file_are_answered_too(tmp_path):
-    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    requests = [
-        {"id": 1, "method": "initialize", "params": opening},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/list"},
-    ]
+HOSTILE = """
+import asyncio
+from holdfast import tool
+from holdfast.mcp import serve
+from holdfast.tools import Toolbox
+
+class OddError(BaseException): ...
+
+@tool(effect="read")
+async def stray() -> str:
+    raise asyncio.CancelledError("x")
+
+@tool(effect="read")
+async def odd() -> str:
+    raise OddError("x")
+
+@tool(effect="read")
+def odd_in_a_thread() -> str:
+    raise OddError("x")
+
+@tool(effect="read")
+async def echo(text: str) -> str:
+    await asyncio.sleep(0.2)
+    return text
+
+asyncio.run(serve(Toolbox([stray, odd, odd_in_a_thread, echo]), name="atlas"))
+"""
+
+
+def test_no_tool_ends_the_server_whatever_it_raises():
+    async def work():
+        async with client(HOSTILE) as session:
+            neighbour = asyncio.create_task(session.call_tool("echo", {"text": "beside"}))
+            failed = [await session.call_tool(name, {}) for name in ("stray", "odd", "odd_in_a_thread")]
+            after = await session.call_tool("echo", {"text": "after"})
+            return failed, (await neighbour).content[0].text, after.content[0].text
+
+    failed, beside, after = asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+    assert [each.is_error for each in failed] == [True, True, True]
+    assert (beside, after) == ("beside", "after")
+
+
+FROM_A_FILE = """
+import asyncio, os, sys
+from holdfast.integrations.mcp.server import _streams
+
+async def main():
+    async with _streams() as (incoming, outgoing):
+        print("this goes to stderr")
+        read = [message.message async for message in incoming]
+        print([message.method for message in read], os.read(0, 1))
+        await outgoing.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_requests_in_a_file_are_read_and_a_tool_cannot_read_them(tmp_path):
     file = tmp_path / "requests"
-    file.write_text("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in requests))
+    file.write_text('{"jsonrpc":"2.0","id":1,"method":"ping"}\n{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n')
     with file.open() as given:
         done = subprocess.run(
-            [sys.executable, "-c", READERS], stdin=given, capture_output=True, check=True, timeout=PATIENCE_S
+            [sys.executable, "-c", FROM_A_FILE], stdin=given, capture_output=True, check=True, timeout=PATIENCE_S
         )
-    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
-    assert [tool["name"] for tool in answers[2]["result"]["tools"]] == ["echo", "reader", "child", "async_child"]
+    assert done.stdout == b""
+    assert done.stderr.decode().splitlines() == ["this goes to stderr", "['ping', 'tools/list'] b''"]
 
 
 def test_only_a_toolbox_is_served():

@@ -66,6 +66,10 @@ class OddError(Exception):
         raise RuntimeError("again")
 
 
+class PanicException(BaseException):
+    """What PyO3 raises for a panic."""
+
+
 class KilledError(BaseException):
     """A program's own way to end itself at once."""
 
@@ -98,6 +102,9 @@ RETURNED = {
 RAISED = {
     "SystemExit": SystemExit(3),
     "a group": BaseExceptionGroup("two", [SystemExit(1), ValueError("x")]),
+    "a cancellation that nobody asked for": asyncio.CancelledError(),
+    "a panic": PanicException("called `Option::unwrap()` on a `None` value"),
+    "a group with a panic": BaseExceptionGroup("two", [PanicException(), ValueError("x"), asyncio.CancelledError()]),
     "RecursionError": RecursionError("x"),
     "MemoryError": MemoryError(),
     "StopIteration": StopIteration(3),
@@ -190,6 +197,39 @@ def test_XT3_a_path_is_masked_wherever_a_word_begins():
 def test_what_ends_the_program_passes_the_tool(error):
     with pytest.raises(type(error)):
         answered(tool(effect="unsafe", name="make")(raising(error)))
+
+
+def test_a_tool_that_waits_for_a_task_that_was_cancelled_elsewhere_has_failed():
+    async def main():
+        shared = asyncio.ensure_future(asyncio.Event().wait())
+
+        @tool(effect="read")
+        async def wait() -> str:
+            return await shared
+
+        call = asyncio.ensure_future(Toolbox([wait]).answer("wait", {}))
+        await asyncio.sleep(0.01)
+        shared.cancel()
+        return await call
+
+    answer = asyncio.run(main())
+    assert answer.fault.code == "TOOL_EXECUTION_FAILED"
+    assert "what it waited for was cancelled" in answer.content
+
+
+def test_the_callers_cancellation_passes_the_tool():
+    async def main():
+        @tool(effect="read")
+        async def wait() -> str:
+            await asyncio.Event().wait()
+
+        call = asyncio.ensure_future(Toolbox([wait]).answer("wait", {}))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        await asyncio.wait([call])
+        return call.cancelled()
+
+    assert asyncio.run(main())
 
 
 @pytest.mark.parametrize(

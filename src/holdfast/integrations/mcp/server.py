@@ -23,13 +23,13 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import options
 from holdfast._version import __version__
-from holdfast.faults import HoldfastError, InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.integrations.mcp.wire import line_of, message_of
 from holdfast.policies.decide import is_repeatable
 from holdfast.runtime.suppress import suppressed
 from holdfast.tools import Answer, Toolbox
 from holdfast.tools.output import LineSplitter
-from holdfast.tools.toolbox import structured_result
+from holdfast.tools.toolbox import is_stray, structured_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -77,11 +77,24 @@ def _server(toolbox: Toolbox, name: str, version: str, instructions: str | None)
         if params.name not in toolbox:
             known = ", ".join(tool.name for tool in toolbox)
             raise MCPError(_INVALID_PARAMS, f"Unknown tool: {params.name}. Known tools: {known}")
-        answer = await toolbox.answer(params.name, params.arguments)
+        answer = await _answer(toolbox, params)
         tool = toolbox[params.name]
         return _result(answer, tool if "outputSchema" in _schemas(toolbox)[tool] else None)
 
     return Server(name, version=version, instructions=instructions, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _answer(toolbox: Toolbox, params: types.CallToolRequestParams) -> Answer:
+    try:
+        return await toolbox.answer(params.name, params.arguments)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and not is_stray(error):
+            raise
+        # One tool must not end a server that answers other calls, whatever it raises.
+        context = {"tool": params.name, "reason": f"it raised {type(error).__name__}"}
+        return Answer.failed(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True))
 
 
 def _schemas(toolbox: Toolbox) -> dict[Tool, dict[str, Any]]:
