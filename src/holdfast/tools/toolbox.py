@@ -56,6 +56,7 @@ from holdfast.views import wire
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from holdfast.faults import Code
     from holdfast.policies.profiles import ProfileName
     from holdfast.runtime.runtime import Runtime
 
@@ -113,8 +114,10 @@ class Tool:
             if not _ends_only_its_call(error):
                 raise
             # A tool may end its call, and neither the task of its caller nor the program.
-            context = {"tool": self.name, "reason": _reason_of(error)}
-            raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True)) from error
+            context = {"tool": self.name, "reason": f"it raised {type(error).__name__}"}
+            stray = isinstance(error, asyncio.CancelledError)
+            code: Code = "TOOL_CANCELLED" if stray else "TOOL_EXECUTION_FAILED"
+            raise HoldfastError(Fault.of(code, context=context, maybe_executed=True)) from error
 
     def inside_step(self, arguments: dict[str, Any]) -> ToolContract:
         """Return what a step declares that makes one call of the tool, with these arguments: its effect and its `verify`."""
@@ -151,11 +154,6 @@ def is_stray(error: BaseException) -> bool:
     """Whether a cancellation is not that of the present task: nobody has cancelled it."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
-
-
-def _reason_of(error: BaseException) -> str:
-    stray = isinstance(error, asyncio.CancelledError)
-    return "what it waited for was cancelled" if stray else f"it raised {type(error).__name__}"
 
 
 def as_tool(given: Any) -> Tool:
