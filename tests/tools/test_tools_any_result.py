@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 
@@ -199,7 +200,7 @@ def test_what_ends_the_program_passes_the_tool(error):
         answered(tool(effect="unsafe", name="make")(raising(error)))
 
 
-def test_a_tool_that_waits_for_a_task_that_was_cancelled_elsewhere_has_failed():
+def test_a_tool_that_waits_for_a_task_that_was_cancelled_elsewhere_is_answered():
     async def main():
         shared = asyncio.ensure_future(asyncio.Event().wait())
 
@@ -213,8 +214,7 @@ def test_a_tool_that_waits_for_a_task_that_was_cancelled_elsewhere_has_failed():
         return await call
 
     answer = asyncio.run(main())
-    assert answer.fault.code == "TOOL_EXECUTION_FAILED"
-    assert "what it waited for was cancelled" in answer.content
+    assert answer.fault.code == "TOOL_CANCELLED"
 
 
 def test_the_callers_cancellation_passes_the_tool():
@@ -297,6 +297,22 @@ def test_no_form_of_a_secret_is_in_an_answer(make):
     content = answered(tool(effect="read")(tell)).content
     forms = (KEY, json.dumps(KEY)[1:-1], json.dumps(KEY, ensure_ascii=False)[1:-1], repr(KEY)[1:-1])
     assert not any(form in content for form in forms)
+
+
+@pytest.mark.parametrize("before", [b"", b"A", b"AB", b"KEY="])
+@pytest.mark.parametrize("shape", [lambda data: {"b": data}, lambda data: [bytearray(data)], base64.b64encode, repr])
+@pytest.mark.usefixtures("_key")
+def test_a_secret_within_bytes_is_in_no_answer(before, shape):
+    async def tell():
+        return shape(before + KEY.encode() + b"\n")
+
+    content = answered(tool(effect="read")(tell)).content
+    encoded = base64.b64encode(before + KEY.encode()).decode().rstrip("=")
+    assert "[redacted]" in content
+    # What is left tells at most one character at each end of the secret.
+    assert encoded[len(before) * 8 // 6 + 1 :][:4] not in content
+    assert encoded[-6:-2] not in content
+    assert "0123456789" not in content
 
 
 @pytest.mark.parametrize("style", ["anthropic", "openai", "openai-responses", "mcp"])
