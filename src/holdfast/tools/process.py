@@ -34,7 +34,15 @@ from holdfast.tools.command import Command
 from holdfast.tools.guard import guarded_owner, note_end, note_start, owner_if_possible
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
-from holdfast.tools.process_mark import MARK, behind_gate, born_with, is_startable, new_mark, open_gate
+from holdfast.tools.process_mark import (
+    MARK,
+    behind_gate,
+    born_with,
+    is_startable,
+    new_mark,
+    of_outer_command,
+    open_gate,
+)
 from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
@@ -149,6 +157,8 @@ class Process:
         self._began = loop.time()
         self._is_guarded = False
         self._mark = new_mark(self._guard())
+        if command.leftovers == "leave" and not self._is_guarded:
+            self._mark = of_outer_command(self._mark)
         self._is_gated = False
         self._popen = self._spawn()
         if self._is_guarded:
