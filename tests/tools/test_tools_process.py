@@ -335,6 +335,11 @@ def test_processes_left_on_purpose_are_listed(token):
     os.kill(left, signal.SIGKILL)
 
 
+def test_a_run_that_is_no_coroutine_says_what_to_do_with_it():
+    with pytest.raises((ValueError, TypeError), match="await it in an async function"):
+        asyncio.run(run(["echo", "hi"]))
+
+
 INNER = """
 import asyncio, sys
 from holdfast.tools import run

@@ -118,6 +118,10 @@ class Run:
         self._entered: dict[asyncio.Task[Any] | None, Process] = {}
         """The processes of `async with` blocks, by the task that entered them."""
 
+    def __repr__(self) -> str:
+        # `asyncio.run(run([…]))` shows it in its error.
+        return f"<run of {self.command.argv[0]!r}, not started: await it in an async function, or enter it with `async with`>"
+
     def __await__(self) -> Generator[Any, None, Finished]:
         return self._whole().__await__()
 
