@@ -88,11 +88,12 @@ def web_fetch(hosts: Collection[str], *, timeout: float | None = None, cap: int 
         if (fault := fault_of_response(response, time.time())) is not None:
             raise HoldfastError(fault)
         # A page of a megabyte takes a moment, and others want the event loop meanwhile.
-        return await call_in_thread(
+        text: str = await call_in_thread(
             default_runtime().abandoned_threads,
             lambda: _readable(response),
             owner=f"host {parts_of(url)[1]}",
         )
+        return text
 
     contract = ToolContract(effect="read", name="web_fetch", timeout=timeout, operation="web-fetch")
     return Tool(fetch, contract, ends_itself=1.0)

@@ -157,7 +157,7 @@ async def _streams() -> AsyncIterator[tuple[Any, Any]]:
     """
     with _own_input() as source, _own_output() as descriptor:
         if os.name != "posix" or stat.S_ISREG(os.fstat(source).st_mode):
-            texts = {"encoding": "utf-8", "errors": "replace", "closefd": False}
+            texts: dict[str, Any] = {"encoding": "utf-8", "errors": "replace", "closefd": False}
             lines = anyio.wrap_file(open(source, **texts)), anyio.wrap_file(open(descriptor, "w", **texts))  # noqa: PTH123, SIM115, ASYNC230 - open already
             async with stdio_server(*lines) as streams:
                 yield streams
