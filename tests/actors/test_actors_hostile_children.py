@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 
@@ -10,8 +11,19 @@ import pytest
 from supervision_kit import CrashError, Stage, settled, stubborn
 
 from holdfast import Budget, Runtime, recover
-from holdfast.actors import Actor, Child, GaveUpError, StartError, Supervisor, ready
+from holdfast.actors import (
+    Actor,
+    Child,
+    GaveUpError,
+    Health,
+    StartError,
+    Supervisor,
+    VirtualActor,
+    VirtualActors,
+    ready,
+)
 from holdfast.events import ChildLeaked
+from holdfast.stores import MemoryStore
 from holdfast.testing import VirtualClock, run
 
 
@@ -281,5 +293,72 @@ def test_three_thousand_restarts_leave_nothing_behind():
             gc.collect()
             assert sys.getallocatedblocks() - before < 2_000
             assert len(asyncio.all_tasks()) == 3
+
+    run(main())
+
+
+async def deaf():
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+class Deaf(Actor):
+    async def work(self) -> None:
+        await deaf()
+
+
+class Watched(Deaf, timeout=None, health=Health(every=1, timeout=1, failures=1)): ...
+
+
+class NeverStarts(Actor):
+    async def started(self) -> None:
+        await deaf()
+
+
+class DeafRoom(VirtualActor):
+    async def work(self) -> None:
+        await deaf()
+
+
+async def stopped_in_a_message(runtime):
+    async with Supervisor("s", runtime=runtime) as team:
+        ref = await team.start(Deaf)
+        assert not (await ref.using(timeout=0.2).outcome(Deaf.work)).ok
+
+
+async def given_up_by_its_health(runtime):
+    async with Supervisor("s", runtime=runtime) as team:
+        ref = await team.start(Watched)
+        assert not (await ref.using(timeout=3).outcome(Deaf.work)).ok
+        await asyncio.sleep(10)
+        assert ref.restarts == 1
+
+
+async def too_slow_to_start(runtime):
+    async with Supervisor("s", runtime=runtime) as team:
+        with pytest.raises(StartError):
+            await team.start(NeverStarts, start_timeout=0.2)
+
+
+async def a_virtual_actor(runtime):
+    async with VirtualActors(MemoryStore(), runtime=runtime) as rooms:
+        assert not (await rooms.get(DeafRoom, "a").using(timeout=0.2).outcome(DeafRoom.work)).ok
+
+
+@pytest.mark.parametrize("work", [stopped_in_a_message, given_up_by_its_health, too_slow_to_start, a_virtual_actor])
+def test_a_program_with_an_actor_that_ignores_its_cancellation_still_ends(work):
+    async def main():
+        runtime = Runtime(clock=VirtualClock())
+        before = asyncio.all_tasks()
+        await work(runtime)
+        await settled()
+        left = asyncio.all_tasks() - before
+        for task in left:
+            # The test must end, too, whatever it finds.
+            asyncio.tasks._unregister_task(task)
+        # `asyncio.run` would wait for these for ever.
+        assert left == set()
+        assert len(runtime.leaked_tasks) == 1
 
     run(main())

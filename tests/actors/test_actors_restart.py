@@ -478,13 +478,13 @@ def test_N4_3_an_actor_that_answers_no_pings_is_restarted_and_its_ask_ends():
 def test_N4_3_an_actor_that_hangs_and_ignores_its_cancellation_is_given_up():
     log: list[str] = []
 
-    async def main(team, _):
+    async def main(team, stage):
         ref = await team.start(Pinged, log)
         hanging = asyncio.ensure_future(ref.outcome(Notes.hang))
         await asyncio.sleep(30)
         count = await ref.ask(Notes.add)
         log.append("leave")
-        left = [task for task in asyncio.all_tasks() if "team/Pinged#1" in task.get_name()]
+        left = list(stage.runtime.leaked_tasks)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -563,7 +563,7 @@ def test_a_message_to_an_actor_that_ignores_its_stop_does_not_keep_the_superviso
             ref.tell(Notes.add)
         took = asyncio.get_running_loop().time() - 1
         log.append("leave")
-        left = [task for task in asyncio.all_tasks() if "team/Notes#1" in task.get_name()]
+        left = list(stage.runtime.leaked_tasks)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)

@@ -184,6 +184,21 @@ def test_the_whole_environment_is_passed_on(monkeypatch):
     assert done.stdout == b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+def test_output_that_cannot_be_written_is_a_failure_with_a_message():
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        shown = subprocess.run(
+            [SCRIPT, "run", "--", "echo", "hi"],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=30,
+            check=False,
+        )
+    assert shown.returncode == 1
+    assert b"cannot write the output of the command: [Errno 28] No space left on device" in shown.stderr
+
+
 def test_a_reader_that_has_read_enough_ends_the_command_as_sigpipe_would():
     shown = subprocess.run(
         ["bash", "-c", f'set -o pipefail; "{SCRIPT}" run -- yes | head -1'],

@@ -19,6 +19,12 @@ from holdfast.testing import script
 # --- the file and the variables ---
 
 
+@pytest.mark.parametrize("name", sorted(variables()))
+@pytest.mark.parametrize("empty", ["", " "])
+def test_a_variable_that_is_empty_counts_as_not_set(tmp_path, name, empty):
+    assert load(environ={name: empty, "RESILIENCE_ENABLED": empty}, folder=tmp_path) == Config(source="defaults")
+
+
 def test_FR20_only_the_file_of_the_current_folder_is_used(tmp_path, caplog):
     inner = tmp_path / "a"
     inner.mkdir()
@@ -173,7 +179,6 @@ def test_S1_25_the_switch(tmp_path, environ, enabled):
     ("name", "value", "message"),
     [
         ("HOLDFAST_ATTEMPTS", "three", "HOLDFAST_ATTEMPTS: expected a whole number or \"none\", got 'three'"),
-        ("HOLDFAST_ATTEMPTS", "", "HOLDFAST_ATTEMPTS: expected a whole number or \"none\", got ''"),
         ("HOLDFAST_TIMEOUT", "0", "HOLDFAST_TIMEOUT: expected a finite number of seconds > 0"),
         ("HOLDFAST_COUNTS", "all", "HOLDFAST_COUNTS: expected one of attempt, operation, got 'all'"),
         ("HOLDFAST_PROFILE", "spec", "HOLDFAST_PROFILE: unknown profile `spec`; did you mean `spec016`"),

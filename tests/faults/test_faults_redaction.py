@@ -143,6 +143,7 @@ ORDINARY = [
     "asia-northeast1-docker.pkg.dev refused the connection",
     'duplicate key value violates unique constraint "pk_user_accounts_email"',
     "Violation of PRIMARY KEY constraint 'PK_Orders_CustomerId'",
+    "url 'file:///etc/passwd': expected an address that begins with https://",
     "set HF_HUB_ENABLE_HF_TRANSFER=0 and try again",
     "in hf_raise_for_status(response)",
     "hf_hub_download() got an unexpected keyword argument",

@@ -166,6 +166,113 @@ def test_a_server_of_ours_that_is_killed_in_the_middle_leaves_nothing_and_is_sta
     assert found == "found fjords 3"
 
 
+READERS = """
+import asyncio, subprocess, sys
+from holdfast import tool
+from holdfast.mcp import serve
+from holdfast.tools import Toolbox
+
+@tool(effect="read")
+async def echo(text: str) -> str:
+    return text
+
+@tool(effect="read")
+def reader() -> str:
+    return repr(sys.stdin.read())
+
+@tool(effect="read")
+def child() -> str:
+    return repr(subprocess.run(["cat"], capture_output=True).stdout)
+
+@tool(effect="read")
+async def async_child() -> str:
+    process = await asyncio.create_subprocess_exec("cat", stdout=subprocess.PIPE)
+    return repr(await process.stdout.read())
+
+asyncio.run(serve(Toolbox([echo, reader, child, async_child]), name="atlas"))
+"""
+
+
+def test_a_tool_that_reads_standard_input_gets_nothing_and_no_other_call_is_lost():
+    async def work():
+        async with client(READERS) as session:
+            reading = [asyncio.create_task(session.call_tool(name, {})) for name in ("reader", "child", "async_child")]
+            echoes = await asyncio.gather(*(session.call_tool("echo", {"text": str(n)}) for n in range(30)))
+            return [each.content[0].text for each in echoes], [(await each).content[0].text for each in reading]
+
+    echoes, read = asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+    assert echoes == [str(n) for n in range(30)]
+    assert read == ["''", "b''", "b''"]
+
+
+HOSTILE = """
+import asyncio
+from holdfast import tool
+from holdfast.mcp import serve
+from holdfast.tools import Toolbox
+
+class OddError(BaseException): ...
+
+@tool(effect="read")
+async def stray() -> str:
+    raise asyncio.CancelledError("x")
+
+@tool(effect="read")
+async def odd() -> str:
+    raise OddError("x")
+
+@tool(effect="read")
+def odd_in_a_thread() -> str:
+    raise OddError("x")
+
+@tool(effect="read")
+async def echo(text: str) -> str:
+    await asyncio.sleep(0.2)
+    return text
+
+asyncio.run(serve(Toolbox([stray, odd, odd_in_a_thread, echo]), name="atlas"))
+"""
+
+
+def test_no_tool_ends_the_server_whatever_it_raises():
+    async def work():
+        async with client(HOSTILE) as session:
+            neighbour = asyncio.create_task(session.call_tool("echo", {"text": "beside"}))
+            failed = [await session.call_tool(name, {}) for name in ("stray", "odd", "odd_in_a_thread")]
+            after = await session.call_tool("echo", {"text": "after"})
+            return failed, (await neighbour).content[0].text, after.content[0].text
+
+    failed, beside, after = asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+    assert [each.is_error for each in failed] == [True, True, True]
+    assert (beside, after) == ("beside", "after")
+
+
+FROM_A_FILE = """
+import asyncio, os, sys
+from holdfast.integrations.mcp.server import _streams
+
+async def main():
+    async with _streams() as (incoming, outgoing):
+        print("this goes to stderr")
+        read = [message.message async for message in incoming]
+        print([message.method for message in read], os.read(0, 1))
+        await outgoing.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_requests_in_a_file_are_read_and_a_tool_cannot_read_them(tmp_path):
+    file = tmp_path / "requests"
+    file.write_text('{"jsonrpc":"2.0","id":1,"method":"ping"}\n{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n')
+    with file.open() as given:
+        done = subprocess.run(
+            [sys.executable, "-c", FROM_A_FILE], stdin=given, capture_output=True, check=True, timeout=PATIENCE_S
+        )
+    assert done.stdout == b""
+    assert done.stderr.decode().splitlines() == ["this goes to stderr", "['ping', 'tools/list'] b''"]
+
+
 def test_only_a_toolbox_is_served():
     with pytest.raises(InvalidError, match=r"serve\.toolbox"):
         asyncio.run(serve([print]))

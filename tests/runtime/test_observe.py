@@ -262,6 +262,9 @@ def test_the_environment_names_the_mode(monkeypatch: pytest.MonkeyPatch) -> None
     assert Runtime().mode == "observe"
     monkeypatch.setenv("HOLDFAST_ENABLED", "false")
     assert Runtime().mode == "off"
+    monkeypatch.setenv("HOLDFAST_ENABLED", "")
+    monkeypatch.setenv("HOLDFAST_MODE", "")
+    assert Runtime().mode == "recover"
     monkeypatch.delenv("HOLDFAST_ENABLED")
     monkeypatch.setenv("HOLDFAST_MODE", "loud")
     with pytest.raises(InvalidError, match="HOLDFAST_MODE: expected one of observe, off, recover"):

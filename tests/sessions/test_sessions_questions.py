@@ -617,6 +617,42 @@ def test_where_everybody_fails_the_failure_shows_and_the_question_stays() -> Non
     run(main())
 
 
+class Phone:
+    """The task of its connection is cancelled while it asks."""
+
+    name = "phone"
+
+    def __init__(self, cancels: str) -> None:
+        self.cancels = cancels
+        self.asked = 0
+
+    async def ask(self, question: Question) -> Answer:
+        self.asked += 1
+        wire = asyncio.ensure_future(asyncio.Event().wait())
+        own = asyncio.current_task()
+        asyncio.get_running_loop().call_later(0.05, (own if self.cancels == "its own task" else wire).cancel)
+        await wire
+        raise AssertionError
+
+
+@pytest.mark.parametrize("cancels", ["its own task", "its connection"])
+def test_an_interactor_that_is_cancelled_by_itself_is_one_that_failed(cancels: str) -> None:
+    async def main() -> None:
+        store, phone = MemoryStore(), Phone(cancels)
+        async with (
+            asyncio.timeout(60),
+            Session.open("s", store=store, interactors=[phone, Person("Ada", after=5)]) as s,
+        ):
+            assert await s.ask("Name?") == "Ada"
+        with pytest.raises(ConnectionAbortedError):
+            async with asyncio.timeout(60), Session.open("t", store=store, interactors=[phone]) as s:
+                await s.ask("Name?")
+        assert len(await pending(store, "t")) == 1
+        assert phone.asked == 2
+
+    run(main())
+
+
 def test_what_a_person_answers_in_the_wrong_shape_is_no_answer() -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore(), interactors=[Person("maybe")]) as session:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 
@@ -66,6 +67,10 @@ class OddError(Exception):
         raise RuntimeError("again")
 
 
+class PanicException(BaseException):
+    """What PyO3 raises for a panic."""
+
+
 class KilledError(BaseException):
     """A program's own way to end itself at once."""
 
@@ -98,6 +103,9 @@ RETURNED = {
 RAISED = {
     "SystemExit": SystemExit(3),
     "a group": BaseExceptionGroup("two", [SystemExit(1), ValueError("x")]),
+    "a cancellation that nobody asked for": asyncio.CancelledError(),
+    "a panic": PanicException("called `Option::unwrap()` on a `None` value"),
+    "a group with a panic": BaseExceptionGroup("two", [PanicException(), ValueError("x"), asyncio.CancelledError()]),
     "RecursionError": RecursionError("x"),
     "MemoryError": MemoryError(),
     "StopIteration": StopIteration(3),
@@ -149,12 +157,27 @@ def test_any_exception_is_a_failed_call_and_ends_nothing_else(name, is_async):
     json.loads(answer.content)
 
 
+LONG = {
+    "a slug": "-".join(["how", "to", "bake", "bread"] * 60_000),
+    "base64 of URLs": "Zm9v-YmFy_MTIzNDU2Nzg5MA" * 42_000,
+    "joined UUIDs": "-".join(["123e4567-e89b-12d3-a456-426614174000"] * 27_000),
+    "what begins keys": "sk-" * 330_000,
+    "a genome": "-".join("ACGT" * 125_000),
+    "tildes": "~-" * 500_000,
+    "parts of paths": "a/b-c." * 160_000,
+    "half a URL again and again": "://a:" * 200_000,
+    "empty lines": "\n" * 1_000_000,
+    "50 MB of one letter": "y" * 50_000_000,
+}
+
+
 @pytest.mark.parametrize(
-    "name", ["an error of 20 MB of words", "an error with a line of dashes", "an error with many backslashes"]
+    "name", ["an error of 20 MB of words", "an error with a line of dashes", "an error with many backslashes", *LONG]
 )
 def test_XT3_a_long_text_of_an_error_takes_no_long_time(name):
+    error = RAISED[name] if name in RAISED else ValueError(f"unexpected answer: {LONG[name]}")
     began = time.thread_time()
-    fault = fault_of_tool(RAISED[name])
+    fault = fault_of_tool(error)
     assert time.thread_time() - began < 1.0
     assert fault.code == "TOOL_EXECUTION_FAILED"
 
@@ -175,6 +198,38 @@ def test_XT3_a_path_is_masked_wherever_a_word_begins():
 def test_what_ends_the_program_passes_the_tool(error):
     with pytest.raises(type(error)):
         answered(tool(effect="unsafe", name="make")(raising(error)))
+
+
+def test_a_tool_that_waits_for_a_task_that_was_cancelled_elsewhere_is_answered():
+    async def main():
+        shared = asyncio.ensure_future(asyncio.Event().wait())
+
+        @tool(effect="read")
+        async def wait() -> str:
+            return await shared
+
+        call = asyncio.ensure_future(Toolbox([wait]).answer("wait", {}))
+        await asyncio.sleep(0.01)
+        shared.cancel()
+        return await call
+
+    answer = asyncio.run(main())
+    assert answer.fault.code == "TOOL_CANCELLED"
+
+
+def test_the_callers_cancellation_passes_the_tool():
+    async def main():
+        @tool(effect="read")
+        async def wait() -> str:
+            await asyncio.Event().wait()
+
+        call = asyncio.ensure_future(Toolbox([wait]).answer("wait", {}))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        await asyncio.wait([call])
+        return call.cancelled()
+
+    assert asyncio.run(main())
 
 
 @pytest.mark.parametrize(
@@ -242,6 +297,22 @@ def test_no_form_of_a_secret_is_in_an_answer(make):
     content = answered(tool(effect="read")(tell)).content
     forms = (KEY, json.dumps(KEY)[1:-1], json.dumps(KEY, ensure_ascii=False)[1:-1], repr(KEY)[1:-1])
     assert not any(form in content for form in forms)
+
+
+@pytest.mark.parametrize("before", [b"", b"A", b"AB", b"KEY="])
+@pytest.mark.parametrize("shape", [lambda data: {"b": data}, lambda data: [bytearray(data)], base64.b64encode, repr])
+@pytest.mark.usefixtures("_key")
+def test_a_secret_within_bytes_is_in_no_answer(before, shape):
+    async def tell():
+        return shape(before + KEY.encode() + b"\n")
+
+    content = answered(tool(effect="read")(tell)).content
+    encoded = base64.b64encode(before + KEY.encode()).decode().rstrip("=")
+    assert "[redacted]" in content
+    # What is left tells at most one character at each end of the secret.
+    assert encoded[len(before) * 8 // 6 + 1 :][:4] not in content
+    assert encoded[-6:-2] not in content
+    assert "0123456789" not in content
 
 
 @pytest.mark.parametrize("style", ["anthropic", "openai", "openai-responses", "mcp"])

@@ -335,6 +335,40 @@ def test_processes_left_on_purpose_are_listed(token):
     os.kill(left, signal.SIGKILL)
 
 
+def test_a_run_that_is_no_coroutine_says_what_to_do_with_it():
+    with pytest.raises((ValueError, TypeError), match="await it in an async function"):
+        asyncio.run(run(["echo", "hi"]))
+
+
+INNER = """
+import asyncio, sys
+from holdfast.tools import run
+
+async def main():
+    await run(["bash", "-c", f"env -i setsid sleep {sys.argv[1]} >/dev/null 2>&1 & sleep 0.1"], leftovers="leave")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux shows what has left the group and cleared its environment"
+)
+def test_what_a_program_leaves_that_uses_holdfast_itself_is_found_by_the_outer_command():
+    seconds = str(random.randrange(10_000, 1_000_000))
+    finished = finish(_awaited(run([sys.executable, "-c", INNER, seconds])))
+    sleeping = [each for each in Path("/proc").glob("[0-9]*/cmdline") if _is_sleep(each, seconds)]
+    for each in sleeping:
+        os.kill(int(each.parent.name), signal.SIGKILL)
+    assert (sleeping, len(finished.leftovers)) == ([], 1)
+
+
+def _is_sleep(cmdline: Path, seconds: str) -> bool:
+    with suppress(OSError):
+        return cmdline.read_bytes() == f"sleep\0{seconds}\0".encode()
+    return False
+
+
 def test_A79_a_program_that_ignores_sigterm_is_killed_after_the_grace_and_reaped(token):
     error = failed(["bash", "-c", "trap '' TERM; echo up; while true; do sleep 1; done"], timeout=0.3, grace=0.3)
     assert (error.fault.code, error.finished.signal) == ("TOOL_TIMEOUT", "SIGKILL")

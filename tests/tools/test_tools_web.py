@@ -21,8 +21,8 @@ import msgspec
 import pytest
 
 from holdfast import Backoff, Happened, InvalidError, OutcomeUnknownError, Policy, Tries
-from holdfast.tools import Toolbox, http_tool, web_fetch
-from holdfast.tools.web import _is_public
+from holdfast.tools import Toolbox, http_tool, web, web_fetch
+from holdfast.tools.web import _is_public, _without_tags
 
 AT_ONCE = Backoff(initial=0)
 
@@ -259,6 +259,51 @@ def test_a_page_is_returned_as_text(site):
     page = b"<html><head><title>T</title><style>x{}</style><script>evil()</script></head><body><h1>Hi</h1><p>a  b</p></body></html>"
     site.answers["/"] = (200, {"Content-Type": "text/html; charset=utf-8"}, page)
     assert finish(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")})) == "T\nHi\na b"
+
+
+HOSTILE = ("<!--", "<a ", "<a b='", '<a b="', "<a b=", "<a =", "<a/", "<", "</", "</a ", "<?", "<![CDATA[", "<!-- -- ", "<script></", "<style>",
+           "<template>", "&", "&#9", "&am", "<a b='>\"", "<p ' = \" ")  # fmt: skip
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_no_page_takes_a_long_time(part):
+    began = time.thread_time()
+    _without_tags((part * 1_000_000)[:1_000_000])
+    # Python's own parser takes over an hour for some of them.
+    assert time.thread_time() - began < 3.0
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a<!-- b --> c<!-->d<!--->e<!-- f", "a cde"),
+        ("<a title=\"x > y\" href='>'>link</a>, 1 < 2 &lt;b&gt; &#228;", "link, 1 < 2 <b> ä"),
+        ("<a title=it's>its</a><A\nhref=x>big</A>", "itsbig"),
+        ("<SCRIPT>if (a </b) '<p>'</Script >after<style>p > q</style>.", "after."),
+        ("<template><p>never</p></template>shown<noscript>never</noscript></noscript>!", "shown!"),
+        ("<!DOCTYPE html><?xml?>x</>y<br>z<p\n>w", "xy\nz\nw"),
+        (f"<p>&#{'9' * 5_000};&amp;", f"&#{'9' * 5_000};&amp;"),
+        ("cut <a href='x", "cut"),
+    ],
+)
+def test_the_text_of_a_page_is_what_a_person_would_read(page, text):
+    assert _without_tags(page) == text
+
+
+def test_a_page_is_read_beside_the_event_loop(site, monkeypatch):
+    site.answers["/"] = (200, {"Content-Type": "text/html"}, b"<p>Hi")
+    threads = []
+    monkeypatch.setattr(web, "_without_tags", lambda page: threads.append(threading.current_thread()) or page)
+    finish(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")}))
+    assert threads != [threading.main_thread()]
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "undefined", "base64", "no such thing"])
+def test_a_charset_that_is_none_for_texts_is_taken_for_utf_8(site, charset):
+    content = "ä ".encode() * 200_000
+    site.answers["/"] = (200, {"Content-Type": f"text/plain; charset={charset}"}, content)
+    text = finish(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")}))
+    assert text == content.decode()
 
 
 def test_a_long_page_is_cut_and_a_picture_is_no_text(site):

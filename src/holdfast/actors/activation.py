@@ -293,6 +293,7 @@ class Activation:
         if not self.run.exited.done() and await self.run.stop(how, _STOP_S) is None:
             self.run.kill()
             await asyncio.wait({self.run.exited}, timeout=_KILL_S)
+            self.run.abandon()
         self.cell.end(how)
         await self._keeper.give_back(self._name, self._fence)
 

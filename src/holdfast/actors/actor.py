@@ -31,6 +31,7 @@ from holdfast.actors.mailbox import Letter
 from holdfast.actors.process import ProcessHost
 from holdfast.actors.ref import Ref
 from holdfast.actors.supervisor import Supervisor
+from holdfast.actors.task import abandon
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.supervision import Error, Killed, Shutdown, directive_for
@@ -51,6 +52,8 @@ _IN_A_ROW = 64
 """So many messages are worked on before other tasks get their turn, even if no method waits for anything."""
 _HOOK_S = 5.0
 """Seconds that the hook `crashed` may take. A hook that hangs must not keep the actor from coming back."""
+_KILL_S = 0.5
+"""Seconds that an actor may take to end whose start was cancelled."""
 
 
 class ActorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,6 +275,8 @@ class ActorRun:
             await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.kill()
+            await asyncio.wait({self.exited}, timeout=_KILL_S)
+            self.abandon()
             raise
         if self.started.done():
             health: Health | None = self.cell.kind.__holdfast_options__.health
@@ -306,12 +311,23 @@ class ActorRun:
     def _hung(self, error: HoldfastError) -> None:
         """It has answered no pings: end it, whether it obeys or not."""
         self.cancel(Error(error))
-        self.cell.loop.call_later(_HOOK_S, self._abandon, Error(error))
+        self.cell.loop.call_later(_HOOK_S, self._give_up, Error(error))
 
-    def _abandon(self, how: Exit) -> None:
+    @property
+    def task(self) -> asyncio.Task[None]:
+        """The task, to look at."""
+        return self._task
+
+    def abandon(self) -> None:
+        """Let go of the task if it ignores its cancellation: the program must end without it."""
+        if not self._task.done():
+            abandon(self._task, self.cell.runtime)
+
+    def _give_up(self, how: Exit) -> None:
         if not self.exited.done():
             self.cell.failed()
             self.exited.set_result(how)
+            self.abandon()
 
     def _done(self, _task: asyncio.Task[None]) -> None:
         # Python cancels a coroutine that has not begun without running a line of it.
@@ -347,6 +363,7 @@ class ActorRun:
         except asyncio.CancelledError as error:
             how = self._requested or Error(error)
         except BaseException as error:  # noqa: BLE001 - an actor never takes its supervisor with it
+            self._pass_garbage(error)
             how = Error(error)
         if self._monitor is not None:
             self._monitor.stop()
@@ -415,6 +432,7 @@ class ActorRun:
 
     def _failed(self, letter: Letter, error: BaseException) -> Exit | None:
         """A message failed: answer its sender, and return how the instance ends; None: it goes on."""
+        self._pass_garbage(error)
         cell = self.cell
         if self._requested is not None and isinstance(error, asyncio.CancelledError):
             cell.drop(letter, "stopped", stopped_midway(cell.name, self._requested))
@@ -432,6 +450,11 @@ class ActorRun:
         if not letter.fail(crash):
             self.cell.report(letter, crash_of(error, fault, cell.name))
         return Error(error, then)
+
+    def _pass_garbage(self, error: BaseException) -> None:
+        if isinstance(error, GeneratorExit) and self.cell.loop.is_closed():
+            # Python throws an abandoned coroutine away; there is nobody to report to.
+            raise error
 
     async def _say_goodbye(self, how: Exit) -> None:
         """Run the hook that is right for this end. A hook that raises is reported and changes nothing."""

@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.classify.times import parse_duration
+from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, one_line, show_json
 from holdfast.events import Retry
 from holdfast.faults import InvalidError
@@ -250,7 +251,12 @@ class _Runner:
         finally:
             self._process = None
         _describe(record, finished, None)
-        return 0 if finished is not None else _BY_SIGNAL + signal.SIGPIPE
+        if finished is not None:
+            return 0
+        if isinstance(self._out.broken_by, BrokenPipeError):
+            return _BY_SIGNAL + signal.SIGPIPE
+        fail(f"cannot write the output of the command: {self._out.broken_by}; the command was ended")
+        return Exit.FAILED
 
     async def _pass_through(self, process: Process) -> Finished | None:
         """Pass input and output until the command ends; return None if nobody reads our output any more."""
@@ -258,7 +264,7 @@ class _Runner:
         try:
             async for chunk in process:
                 await (self._out if chunk.stream == "stdout" else self._err).write(chunk.data)
-                if self._out.broken:
+                if self._out.broken_by is not None:
                     # Without us in between, it would end by SIGPIPE now.
                     return None
             return await process.finished()
@@ -385,15 +391,15 @@ class _Outlet:
     """Writes to one of our streams, in a thread of its own: a reader that does not read must not stop our timers."""
 
     def __init__(self, stream: Any) -> None:
-        self.broken = False
-        """Nobody reads any more."""
+        self.broken_by: OSError | None = None
+        """Why nothing can be written any more: nobody reads, or the disk is full."""
         self._write = _writer(stream)
         self._queue: SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def write(self, data: bytes) -> None:
         """Write all of it. Returns when it is written, or nobody reads any more."""
-        if self.broken:
+        if self.broken_by is not None:
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="holdfast output", daemon=True)
@@ -411,8 +417,8 @@ class _Outlet:
             data, written = item
             try:
                 self._write(data)
-            except OSError:
-                self.broken = True
+            except OSError as error:
+                self.broken_by = error
             with suppress(RuntimeError):  # the event loop is closed
                 written.get_loop().call_soon_threadsafe(_settle, written)
 

@@ -232,9 +232,14 @@ def _tables(text: str, source: str, problems: Problems) -> dict[str, Any]:
 def _apply_environment(tables: dict[str, Any], environ: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Put the values of the environment into the tables; return the variable that each changed path comes from."""
     variable_of: dict[str, str] = {}
-    given = {name: value for name, value in environ.items() if name.startswith(_PREFIX) and name not in _NOT_SETTINGS}
+    # A variable that is set and empty counts as not set: many shells and container files cannot remove one.
+    given = {
+        name: value
+        for name, value in environ.items()
+        if value.strip() and name.startswith(_PREFIX) and name not in _NOT_SETTINGS
+    }
     # Our own name wins if both are set.
-    if _ENABLED_ALIAS in environ and _ENABLED not in given:
+    if environ.get(_ENABLED_ALIAS, "").strip() and _ENABLED not in given:
         given[_ENABLED_ALIAS] = environ[_ENABLED_ALIAS]
     for name, text in sorted(given.items()):
         meant = _ENABLED if name == _ENABLED_ALIAS else name
@@ -275,8 +280,6 @@ def _without_mode(table: Any) -> Any:
 
 def _value(kind: Any, text: str) -> Any:
     text = text.strip()
-    if not text:
-        raise ValueError(text)
     kinds = get_args(kind) or (kind,)
     if text.lower() == NONE and type(None) in kinds:
         return NONE

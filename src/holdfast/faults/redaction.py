@@ -356,7 +356,7 @@ _KEYS = (
 # The token of a page of results is no secret, and the next request needs it.
 _NOT_OF_A_PAGE = r"(?<!page)(?<!page[-_])(?<!next[-_])(?<!continuation)(?<!continuation[-_])(?<!sync[-_])"
 _NAMES = (
-    r"(?:api[-_ ]?key|secret(?:[-_]?key)?|passw(?:or)?d|passwd|passphrase|pwd|(?:private|access|account|signing|master)[-_]?key"
+    r"(?:api[-_ ]?key|secret(?:[-_]?key)?|(?<!/etc/)passw(?:or)?d|passphrase|pwd|(?:private|access|account|signing|master)[-_]?key"
     rf"|credentials?|{_NOT_OF_A_PAGE}token|authorization)"
 )
 _IS = r"\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}"

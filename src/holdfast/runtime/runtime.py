@@ -526,10 +526,11 @@ def mode_by_environment() -> Mode:
 
     Raises `InvalidError` if `HOLDFAST_MODE` is no mode.
     """
-    value = os.environ.get("HOLDFAST_ENABLED", os.environ.get("RESILIENCE_ENABLED", "true"))
-    if value.strip().lower() in {"false", "0", "no", "off"}:
+    # A variable that is set and empty counts as not set.
+    value = os.environ.get("HOLDFAST_ENABLED", "").strip() or os.environ.get("RESILIENCE_ENABLED", "").strip()
+    if value.lower() in {"false", "0", "no", "off"}:
         return "off"
-    mode: Any = os.environ.get("HOLDFAST_MODE", "recover").strip()
+    mode: Any = os.environ.get("HOLDFAST_MODE", "").strip() or "recover"
     options.one_of("HOLDFAST_MODE", mode, MODES)
     return cast("Mode", mode)
 

@@ -9,6 +9,7 @@ Invariant: a cancelled request leaves neither a connection nor, beyond a moment,
 from __future__ import annotations
 
 import asyncio
+import codecs
 import http.client
 import socket
 import ssl
@@ -65,9 +66,16 @@ class HTTPResponse(msgspec.Struct, frozen=True, kw_only=True):
         kind = self.headers.get("content-type", "")
         charset = kind.partition("charset=")[2].partition(";")[0].strip("\"' ") or "utf-8"
         try:
-            return self.body.decode(charset, "replace")
-        except LookupError:
-            return self.body.decode("utf-8", "replace")
+            if codecs.lookup(charset).name not in _NAMES_OF_HOSTS:
+                return self.body.decode(charset, "replace")
+        except (LookupError, ValueError):
+            # Not a charset, or none for texts.
+            pass
+        return self.body.decode("utf-8", "replace")
+
+
+_NAMES_OF_HOSTS = frozenset({"punycode", "idna"})
+"""Python's codecs for the names of hosts. A megabyte takes them hours."""
 
 
 async def send(request: HTTPRequest, check: Callable[[str, list[str]], None] | None = None) -> HTTPResponse:

@@ -34,7 +34,15 @@ from holdfast.tools.command import Command
 from holdfast.tools.guard import guarded_owner, note_end, note_start, owner_if_possible
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
-from holdfast.tools.process_mark import MARK, behind_gate, born_with, is_startable, new_mark, open_gate
+from holdfast.tools.process_mark import (
+    MARK,
+    behind_gate,
+    born_with,
+    is_startable,
+    new_mark,
+    of_outer_command,
+    open_gate,
+)
 from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
@@ -110,6 +118,10 @@ class Run:
         self._entered: dict[asyncio.Task[Any] | None, Process] = {}
         """The processes of `async with` blocks, by the task that entered them."""
 
+    def __repr__(self) -> str:
+        # `asyncio.run(run([…]))` shows it in its error.
+        return f"<run of {self.command.argv[0]!r}, not started: await it in an async function, or enter it with `async with`>"
+
     def __await__(self) -> Generator[Any, None, Finished]:
         return self._whole().__await__()
 
@@ -149,6 +161,8 @@ class Process:
         self._began = loop.time()
         self._is_guarded = False
         self._mark = new_mark(self._guard())
+        if command.leftovers == "leave" and not self._is_guarded:
+            self._mark = of_outer_command(self._mark)
         self._is_gated = False
         self._popen = self._spawn()
         if self._is_guarded:

@@ -43,6 +43,7 @@ __all__ = [
     "last_pid",
     "limit_of",
     "new_mark",
+    "of_outer_command",
     "open_gate",
 ]
 
@@ -62,10 +63,11 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
     """What stands in the environment. It holds the marks of the trees that this process is part of itself."""
     number: int
+    """What stands in the limit; 0 if nothing of its own does."""
 
     def put_on(self, pid: int) -> None:
         """Put the number on a process that was just started, and on what it may have started already."""
-        if not _can_be_put_on():
+        if not self.number or not _can_be_put_on():
             return
         marked: set[int] = set()
         waiting = [pid]
@@ -106,6 +108,14 @@ def new_mark(owner: int | None = None) -> Mark:
     return Mark(f"{outer}/{own}" if outer else own, number)
 
 
+def of_outer_command(mark: Mark) -> Mark:
+    """Return the mark of a command whose leftovers nobody ends, as it is within another command: that one's limit stays.
+
+    A limit holds one number. With a number of its own, what the command leaves behind would be lost to the outer command.
+    """
+    return Mark(mark.text, 0) if limit_of("self") else mark
+
+
 def _can_be_put_on() -> bool:
     # Elsewhere than on Linux there is no such limit. Or somebody limits our real-time work in earnest, and the command's with it.
     return _limits is not None and _limits.getrlimit(_limits.RLIMIT_RTTIME)[1] == _limits.RLIM_INFINITY
@@ -118,7 +128,7 @@ def _prlimit() -> str | None:
 
 def born_with(mark: Mark, argv: Sequence[str]) -> list[str] | None:
     """Return a command that puts the mark on itself and becomes this one, with the same process id; None where that cannot be done."""
-    prlimit = _prlimit() if _can_be_put_on() else None
+    prlimit = _prlimit() if mark.number and _can_be_put_on() else None
     return None if prlimit is None else [prlimit, f"--rttime={mark.number}:unlimited", "--", *argv]
 
 

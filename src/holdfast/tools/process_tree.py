@@ -49,7 +49,7 @@ class ProcessTree:
         """Take a process that was just started with the mark in its environment."""
         self.root = root
         self._mark = mark
-        self._numbers = {mark.number}
+        self._numbers = {mark.number} - {0}
         """The numbers that tell a member: our own, and those of commands that members have started with marks of their own."""
         mark.put_on(root)
         self._walks = os.path.exists("/proc/self/stat")  # noqa: PTH110 - hot path

@@ -5,6 +5,7 @@ Invariant: any value that a tool can return has a text, which can be encoded, is
 
 from __future__ import annotations
 
+import base64
 import json
 from functools import lru_cache
 from math import isfinite
@@ -18,6 +19,8 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.tools.output import cut_text, show_result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.tools.output import ShownResult
 
 __all__ = ["as_text", "masked", "masked_document", "show", "structured", "written"]
@@ -128,10 +131,22 @@ def _forms() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _forms_of(secrets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return secrets as they stand in a text, in JSON and in the words of Python."""
+    """Return secrets as they stand in a text, in JSON, in the words of Python, and in base64, as JSON shows bytes."""
     found: dict[str, None] = {}
     for secret in secrets:
         found[secret] = None
         if not secret.isalnum():
             found.update(dict.fromkeys((json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])))
+            found[repr(secret.encode("utf-8", "replace"))[2:-1]] = None
+        found.update(dict.fromkeys(_in_base64(secret.encode("utf-8", "replace"))))
     return tuple(found)
+
+
+def _in_base64(secret: bytes) -> Iterator[str]:
+    """Yield what a secret looks like within longer bytes: what comes before shifts it by 0, 1 or 2 bytes."""
+    for shift in range(3):
+        # The characters at both ends also hold bits of what is beside it.
+        begin, end = (0, 2, 3)[shift], (shift + len(secret)) * 8 // 6
+        form = base64.b64encode(bytes(shift) + secret).decode()[begin:end]
+        yield form
+        yield form.replace("+", "-").replace("/", "_")

@@ -53,7 +53,8 @@ def bash(
     starts. Run the whole agent in a container if you do not trust its commands.
 
     allow: names of the only programs that may be started. Then there is no shell: pipes, redirections, variables and wildcards are
-        rejected, because each could start another program. A listed program may still start others (`git`, `find`, `make` can).
+        rejected, because each could start another program. This keeps a model to its tools and is no protection: `git`, `find`, `make`,
+        `pytest` and most other programs start whatever their arguments or files name (`git -c alias.x='!sh -c …' x`).
     env, pass_secrets: variables to add, and variables with secrets to pass on. All others that hold secrets are left out.
     timeout, idle, grace, guarded: as for `run`. By default a call may take 300 s. Background jobs end with the command.
     """

@@ -56,6 +56,7 @@ from holdfast.views import wire
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from holdfast.faults import Code
     from holdfast.policies.profiles import ProfileName
     from holdfast.runtime.runtime import Runtime
 
@@ -110,11 +111,13 @@ class Tool:
         try:
             return await call_function(self.fn, (), arguments, owner=self._owner)
         except BaseException as error:
-            if not _wants_exit(error):
+            if not _ends_only_its_call(error):
                 raise
             # A tool may end its call, and neither the task of its caller nor the program.
             context = {"tool": self.name, "reason": f"it raised {type(error).__name__}"}
-            raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True)) from error
+            stray = isinstance(error, asyncio.CancelledError)
+            code: Code = "TOOL_CANCELLED" if stray else "TOOL_EXECUTION_FAILED"
+            raise HoldfastError(Fault.of(code, context=context, maybe_executed=True)) from error
 
     def inside_step(self, arguments: dict[str, Any]) -> ToolContract:
         """Return what a step declares that makes one call of the tool, with these arguments: its effect and its `verify`."""
@@ -132,11 +135,25 @@ class Tool:
         return f"<tool {self.name} ({self.contract.effect})>"
 
 
-def _wants_exit(error: BaseException) -> bool:
-    """Whether code called `sys.exit()`. A cancellation, Ctrl-C and what a program made to end itself are not the tool's to raise."""
+def _ends_only_its_call(error: BaseException) -> bool:
+    """Whether a tool called `sys.exit()`, its library panicked, or what it waited for was cancelled while nobody cancelled the call.
+
+    The caller's cancellation, Ctrl-C and what a program made to end itself are not the tool's to raise.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return is_stray(error)
     if isinstance(error, BaseExceptionGroup):
-        return error.split(SystemExit)[0] is not None and error.split((SystemExit, Exception))[1] is None
-    return isinstance(error, SystemExit)
+        return not isinstance(error, Exception) and all(
+            isinstance(each, Exception) or _ends_only_its_call(each) for each in error.exceptions
+        )
+    # The panic of an extension in Rust. Each extension has a class of its own with this name.
+    return isinstance(error, SystemExit) or any(cls.__name__ == "PanicException" for cls in type(error).__mro__)
+
+
+def is_stray(error: BaseException) -> bool:
+    """Whether a cancellation is not that of the present task: nobody has cancelled it."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
 
 
 def as_tool(given: Any) -> Tool:

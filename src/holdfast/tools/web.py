@@ -7,8 +7,9 @@ address is listed. Every redirect is checked as the first address was.
 from __future__ import annotations
 
 import fnmatch
-import html.parser
+import html
 import ipaddress
+import re
 import string
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +19,10 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import ToolContract, call_key, takes_arguments
 from holdfast.tools.http import HTTPRequest, HTTPResponse, fault_of_response, parts_of, send
+from holdfast.tools.threads import call_in_thread
 from holdfast.tools.toolbox import TIME_LIMIT, Tool
 
 if TYPE_CHECKING:
@@ -84,7 +87,13 @@ def web_fetch(hosts: Collection[str], *, timeout: float | None = None, cap: int 
         response = await _follow(url, allowed, limit, cap)
         if (fault := fault_of_response(response, time.time())) is not None:
             raise HoldfastError(fault)
-        return _readable(response)
+        # A page of a megabyte takes a moment, and others want the event loop meanwhile.
+        text: str = await call_in_thread(
+            default_runtime().abandoned_threads,
+            lambda: _readable(response),
+            owner=f"host {parts_of(url)[1]}",
+        )
+        return text
 
     contract = ToolContract(effect="read", name="web_fetch", timeout=timeout, operation="web-fetch")
     return Tool(fetch, contract, ends_itself=1.0)
@@ -192,37 +201,63 @@ def _readable(response: HTTPResponse) -> str:
     return f"{text}\n…[cut at {len(response.body)} bytes]" if response.truncated else text
 
 
-class _Text(html.parser.HTMLParser):
-    """Collects the text of a page."""
-
-    _BLOCKS = frozenset(("p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"))
-    _HIDDEN = frozenset(("script", "style", "noscript", "template"))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        _ = attrs
-        self._hidden += tag in self._HIDDEN
-        if tag in self._BLOCKS:
-            self.parts.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in self._HIDDEN and self._hidden > 0
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data)
+_BLOCKS = frozenset(("p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"))
+_HIDDEN = frozenset(("script", "style", "noscript", "template"))
+_MARKUP = re.compile(r"<(?:(?P<comment>!--)|(?P<slash>/?)(?P<name>[A-Za-z][^\s/>]*+)|[!?/])")
+_TAG_END = re.compile(r"""(?:[^>"'=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+|["'])*+>""")
+"""The end of a tag; a `>` within a quoted value is none."""
+_RAW_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
+"""What is between these tags is no markup."""
 
 
 def _without_tags(page: str) -> str:
-    reader = _Text()
-    reader.feed(page)
-    reader.close()
-    lines = (" ".join(line.split()) for line in "".join(reader.parts).splitlines())
+    """Return the text of a page.
+
+    Python's own parser takes hours for a page of a megabyte that somebody made for that. Here every sign is looked at a bounded number of
+    times: where something has no end, the page ends.
+    """
+    parts, at, hidden = list[str](), 0, 0
+    while (found := _MARKUP.search(page, at)) is not None:
+        if not hidden:
+            parts.append(_unescaped(page[at : found.start()]))
+        name = (found["name"] or "").lower()
+        at = _end_of(found, page)
+        if at < 0:
+            break
+        if name in _HIDDEN:
+            hidden = max(0, hidden - 1) if found["slash"] else hidden + 1
+        elif name in _BLOCKS and not found["slash"]:
+            parts.append("\n")
+        if name in _RAW_END and not found["slash"]:
+            end = _RAW_END[name].search(page, at)
+            if end is None:
+                break
+            at = end.start()
+    else:
+        parts.append("" if hidden else _unescaped(page[at:]))
+    lines = (" ".join(line.split()) for line in "".join(parts).splitlines())
     return "\n".join(line for line in lines if line)
+
+
+def _end_of(markup: re.Match[str], page: str) -> int:
+    """Return the place behind a tag or a comment; -1 if it has no end."""
+    if markup["comment"]:
+        # `<!-->` is a whole comment.
+        end = page.find("-->", markup.end() - 2)
+        return end + 3 if end >= 0 else -1
+    if markup["name"]:
+        closed = _TAG_END.match(page, markup.end())
+        return closed.end() if closed is not None else -1
+    end = page.find(">", markup.end())
+    return end + 1 if end >= 0 else -1
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:
+        # `&#` and more digits than Python reads.
+        return text
 
 
 @options.suggests

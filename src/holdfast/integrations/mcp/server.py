@@ -23,13 +23,13 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import options
 from holdfast._version import __version__
-from holdfast.faults import HoldfastError, InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.integrations.mcp.wire import line_of, message_of
 from holdfast.policies.decide import is_repeatable
 from holdfast.runtime.suppress import suppressed
 from holdfast.tools import Answer, Toolbox
 from holdfast.tools.output import LineSplitter
-from holdfast.tools.toolbox import structured_result
+from holdfast.tools.toolbox import is_stray, structured_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -59,7 +59,7 @@ async def serve(
 
     Each call goes through the toolbox: arguments are checked, time limits and retries are those of the tool. A failure is a result with
     `isError` and the typed shape of the fault. An unknown tool is a protocol error, as MCP has it. While it serves, `print` writes to
-    standard error. SIGTERM and SIGINT end it. Raises `InvalidError` for anything but a toolbox.
+    standard error, and a tool that reads standard input gets nothing. SIGTERM and SIGINT end it. Raises `InvalidError` for anything but a toolbox.
     """
     if not isinstance(toolbox, Toolbox):
         raise InvalidError.at("serve.toolbox", "a Toolbox", toolbox)
@@ -77,11 +77,24 @@ def _server(toolbox: Toolbox, name: str, version: str, instructions: str | None)
         if params.name not in toolbox:
             known = ", ".join(tool.name for tool in toolbox)
             raise MCPError(_INVALID_PARAMS, f"Unknown tool: {params.name}. Known tools: {known}")
-        answer = await toolbox.answer(params.name, params.arguments)
+        answer = await _answer(toolbox, params)
         tool = toolbox[params.name]
         return _result(answer, tool if "outputSchema" in _schemas(toolbox)[tool] else None)
 
     return Server(name, version=version, instructions=instructions, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _answer(toolbox: Toolbox, params: types.CallToolRequestParams) -> Answer:
+    try:
+        return await toolbox.answer(params.name, params.arguments)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and not is_stray(error):
+            raise
+        # One tool must not end a server that answers other calls, whatever it raises.
+        context = {"tool": params.name, "reason": f"it raised {type(error).__name__}"}
+        return Answer.failed(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True))
 
 
 def _schemas(toolbox: Toolbox) -> dict[Tool, dict[str, Any]]:
@@ -142,44 +155,65 @@ async def _streams() -> AsyncIterator[tuple[Any, Any]]:
     The SDK's own transport reads in a thread, which a signal cannot end: the process would hang until its input ends. It is used only
     where input cannot be waited for in the event loop.
     """
-    if os.name != "posix" or stat.S_ISREG(os.fstat(0).st_mode):
-        async with stdio_server() as streams:
+    with _own_input() as source, _own_output() as descriptor:
+        if os.name != "posix" or stat.S_ISREG(os.fstat(source).st_mode):
+            texts: dict[str, Any] = {"encoding": "utf-8", "errors": "replace", "closefd": False}
+            lines = anyio.wrap_file(open(source, **texts)), anyio.wrap_file(open(descriptor, "w", **texts))  # noqa: PTH123, SIM115, ASYNC230 - open already
+            async with stdio_server(*lines) as streams:
+                yield streams
+            return
+        async with _streams_of(source, descriptor) as streams:
             yield streams
-        return
+
+
+@asynccontextmanager
+async def _streams_of(source: int, descriptor: int) -> AsyncIterator[tuple[Any, Any]]:
     to_server, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, from_server = anyio.create_memory_object_stream[Any](0)
-    with _own_output() as descriptor:
-        reader = asyncio.create_task(_read(to_server))
-        writer = asyncio.create_task(_write(descriptor, from_server))
-        try:
-            yield incoming, outgoing
-        finally:
-            for task in (reader, writer):
-                task.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-            for stream in (to_server, incoming, outgoing, from_server):
-                stream.close()
+    was_blocking = os.get_blocking(descriptor)
+    os.set_blocking(descriptor, False)
+    reader = asyncio.create_task(_read(source, to_server))
+    writer = asyncio.create_task(_write(descriptor, from_server))
+    try:
+        yield incoming, outgoing
+    finally:
+        for task in (reader, writer):
+            task.cancel()
+        await asyncio.gather(reader, writer, return_exceptions=True)
+        os.set_blocking(descriptor, was_blocking)
+        for stream in (to_server, incoming, outgoing, from_server):
+            stream.close()
+
+
+@contextmanager
+def _own_input() -> Iterator[int]:
+    """Give the protocol standard input for itself: a tool that reads it, or a program that a tool starts, gets nothing."""
+    descriptor, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        yield descriptor
+    finally:
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
 
 
 @contextmanager
 def _own_output() -> Iterator[int]:
     """Give the protocol standard output for itself: what a tool prints goes to standard error."""
     descriptor = os.dup(1)
-    was_blocking = os.get_blocking(descriptor)
     os.dup2(2, 1)
-    os.set_blocking(descriptor, False)
     try:
         yield descriptor
     finally:
-        os.set_blocking(descriptor, was_blocking)
         os.dup2(descriptor, 1)
         os.close(descriptor)
 
 
-async def _read(to_server: Any) -> None:
+async def _read(source: int, to_server: Any) -> None:
     splitter = LineSplitter()
     try:
-        while data := await _input():
+        while data := await _input(source):
             for line in splitter.feed(data):
                 if line.strip():
                     await to_server.send(message_of(line))
@@ -189,17 +223,17 @@ async def _read(to_server: Any) -> None:
         to_server.close()
 
 
-async def _input() -> bytes:
+async def _input(source: int) -> bytes:
     """Wait for input; return it, or nothing at its end."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(0, _settle, ready)
+    loop.add_reader(source, _settle, ready)
     try:
         await ready
     finally:
-        loop.remove_reader(0)
+        loop.remove_reader(source)
     with suppress(OSError):
-        return os.read(0, _READ_BYTES)
+        return os.read(source, _READ_BYTES)
     return b""
 
 

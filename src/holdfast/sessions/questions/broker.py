@@ -301,12 +301,13 @@ class QuestionBroker:
         """Ask everybody who is attached. If `patient` and nobody is attached, wait for somebody."""
         async with self._prompting:
             prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor] = {}
+            withdrawn: set[asyncio.Future[Any]] = set()
             failed: list[Interactor] = []
             errors: list[tuple[str, Exception]] = []
             async with _stopped(prompts):
                 while True:
                     self._changed.clear()
-                    self._follow_changes(question, prompts, failed)
+                    self._follow_changes(question, prompts, withdrawn, failed)
                     # Nobody is left who could answer, and the question has no expiry.
                     last = None if prompts or patient else errors.pop()[1] if errors else self._nobody(question)
                     self._report(errors)
@@ -315,9 +316,10 @@ class QuestionBroker:
                         raise last
                     for prompt in await self._first(prompts):
                         interactor = prompts.pop(prompt)
-                        if prompt.cancelled():
+                        if prompt in withdrawn and prompt.cancelled():
                             continue
-                        error = prompt.exception()
+                        # What it waited for was cancelled, such as the task of its connection. It is asked no second time.
+                        error = _cancelled() if prompt.cancelled() else prompt.exception()
                         if error is None:
                             return prompt.result()
                         if not isinstance(error, Exception):
@@ -338,6 +340,7 @@ class QuestionBroker:
         self,
         question: Question,
         prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor],
+        withdrawn: set[asyncio.Future[Any]],
         failed: list[Interactor],
     ) -> None:
         """Ask the interactors that were attached, and cancel the prompts of those that were detached."""
@@ -347,6 +350,7 @@ class QuestionBroker:
                 prompts[asyncio.ensure_future(self._ask_one(interactor, question))] = interactor
         for prompt, interactor in prompts.items():
             if interactor not in self._interactors:
+                withdrawn.add(prompt)
                 prompt.cancel()
 
     async def _first(
@@ -430,6 +434,10 @@ def _command(question: Question, store_option: str) -> str:
 def _place(interactor: Interactor, question: Question, error: Exception) -> str:
     kind = type(error).__name__
     return f"interactor {_name(interactor)} failed with {kind} at question {question.id} of session {question.session}"
+
+
+def _cancelled() -> ConnectionAbortedError:
+    return ConnectionAbortedError("what the interactor waited for was cancelled")
 
 
 def _name(interactor: Interactor) -> str:
