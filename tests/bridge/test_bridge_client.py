@@ -30,6 +30,7 @@ from holdfast.bridge import (
     Snapshot,
     State,
     Text,
+    Turn,
     UserText,
 )
 from holdfast.bridge.identity import Identity
@@ -310,6 +311,81 @@ def test_a_message_that_expires_while_offline_is_not_sent_later() -> None:
                     with pytest.raises(HoldfastError, match="expired"):
                         await session.send("approve it", expires=0.05)
                 assert await session.send("later") == 1
+
+    run(work)
+
+
+def test_a_stop_that_arrives_late_does_not_stop_the_next_turn() -> None:
+    async def work() -> None:
+        ends = {"A": asyncio.Event(), "B": asyncio.Event()}
+
+        async def agent(turn: Turn) -> str:
+            await ends[turn.text].wait()
+            return f"done {turn.text}"
+
+        async with serving(agent) as bridge, behind_proxy(bridge) as proxy:
+            async with client(bridge.ws_url) as bob, bob.create("s") as seen:
+                async with client(proxy.url) as one, one.join("s") as session:
+                    await session.send("A")
+                    while (await until(session, SessionEvent)).event != "turn_started":
+                        pass
+                    with proxy.under(Reset(after=0)):
+                        proxy.cut()
+                        await eventually(lambda: one.status != "connected")
+                        stopping = asyncio.create_task(session.stop())
+                        await seen.send("B")
+                        ends["A"].set()
+                        while (await until(seen, SessionEvent)).details.get("turn") != 2:
+                            pass
+                    with pytest.raises(HoldfastError, match="Turn 1 of session 's' does not run") as caught:
+                        await stopping
+                    assert caught.value.fault.code == "SESS_ILLEGAL_TRANSITION"
+                ends["B"].set()
+                assert (await texts(seen, 1))[-1] == "done B"
+
+    run(work)
+
+
+def test_a_stop_names_the_turn_that_comes_next_if_none_runs_and_the_one_that_runs_after_a_join() -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def agent(turn: Turn) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with serving(agent) as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            await session.send("first")
+            await begun.wait()
+            await session.stop()
+            begun.clear()
+            await session.send("second")
+            await begun.wait()
+            async with client(bridge.ws_url) as two, two.join("s", history="none") as again:
+                assert (await until(again, State)).turn_number == 2
+                await again.stop()
+
+    run(work)
+
+
+@pytest.mark.parametrize("command", ["stop", "rename", "close", "command"])
+def test_a_command_that_cannot_be_sent_in_time_is_not_sent_later(command: str) -> None:
+    async def work() -> None:
+        async with serving() as bridge, behind_proxy(bridge) as proxy:
+            async with client(proxy.url) as one, one.create("s") as session:
+                with proxy.under(Reset(after=0)):
+                    proxy.cut()
+                    await eventually(lambda: one.status != "connected")
+                    arguments = {"rename": ("new",), "command": ("run", "cancel")}.get(command, ())
+                    sending = asyncio.create_task(getattr(session, command)(*arguments))
+                    await eventually(lambda: one.pending)
+                    (waiting,) = one._driver.machine.outbox
+                    assert waiting.expires_at is not None
+                    sending.cancel()
+                    await asyncio.wait([sending])
+                    with pytest.raises(HoldfastError) as caught:
+                        await getattr(session, command)(*arguments, expires=0.01)
+                    assert caught.value.fault.code == "SYS_TIMEOUT"
 
     run(work)
 

@@ -441,6 +441,7 @@ class LiveSession:
             at_offset=self.top,
             state=self.state.value,
             turn=_turn(memory),
+            turn_number=memory.turn,
             pending_approvals=approvals,
             pending_questions=questions,
             stop_reason=memory.ended,

@@ -389,9 +389,9 @@ class Requests:
         snapshot = await (await self._hub.look_at(session)).snapshot()
         await self._reply(handle, "snapshot", snapshot, session)
 
-    async def _end(self, handle: Handle, payload: wire.SessionEnd | wire.SessionPlain) -> None:
-        reason = payload.reason if isinstance(payload, wire.SessionEnd) else "user_request"
-        await self._hub.close(self._connection.live(handle.session_id), reason)
+    async def _end(self, handle: Handle, payload: wire.SessionEnd) -> None:
+        self._check_expiry(handle, payload.expires_at)
+        await self._hub.close(self._connection.live(handle.session_id), payload.reason)
         await self._acknowledge(handle)
 
     async def _pause(self, handle: Handle, _: wire.SessionPlain) -> None:
@@ -399,17 +399,23 @@ class Requests:
         await self._acknowledge(handle)
 
     async def _rename(self, handle: Handle, given: wire.SessionRename) -> None:
+        self._check_expiry(handle, given.expires_at)
         await admin.rename(self._hub.store, handle.session_id, given.title.strip(), by=self._identity.name)
         await self._acknowledge(handle)
 
-    async def _stop(self, handle: Handle, _: wire.SessionPlain) -> None:
+    async def _stop(self, handle: Handle, stop: wire.SessionStop) -> None:
+        self._check_expiry(handle, stop.expires_at)
         runner = self._connection.live(handle.session_id).runner
-        if runner is None or not await runner.stop_turn():
+        if runner is None or not await runner.stop_turn(stop.turn):
             message = f"Session '{handle.session_id}' has no turn to stop"
-            raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context={"session_id": handle.session_id}))
+            if stop.turn is not None:
+                message = f"Turn {stop.turn} of session '{handle.session_id}' does not run (any more): nothing was stopped"
+            context = {"session_id": handle.session_id, "turn": stop.turn}
+            raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
         await self._acknowledge(handle)
 
     async def _command(self, handle: Handle, command: wire.Command) -> None:
+        self._check_expiry(handle, command.expires_at)
         live = self._connection.live(handle.session_id)
         runner = live.runner
         if runner is None or not await runner.command(command.run, command.command, self._identity.name):
