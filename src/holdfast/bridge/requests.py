@@ -409,7 +409,9 @@ class Requests:
         if runner is None or not await runner.stop_turn(stop.turn):
             message = f"Session '{handle.session_id}' has no turn to stop"
             if stop.turn is not None:
-                message = f"Turn {stop.turn} of session '{handle.session_id}' does not run (any more): nothing was stopped"
+                message = (
+                    f"Turn {stop.turn} of session '{handle.session_id}' does not run (any more): nothing was stopped"
+                )
             context = {"session_id": handle.session_id, "turn": stop.turn}
             raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
         await self._acknowledge(handle)

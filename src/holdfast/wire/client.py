@@ -518,8 +518,8 @@ class ClientConnection:
             # Somebody else has made it meanwhile.
             found.creation = None
             return [self._join(session)]
-        if fault.retryable:
-            # The server cannot just now. It is asked again as after a loss of the connection.
+        if fault.retryable or (fault.code == "CONN_LIMIT" and found.position is not None):
+            # The server cannot just now, or others have taken the place of a session that the client was in. It is asked again as after a loss of the connection.
             return [Drop(CloseCode.TRY_LATER), *self._again(fault)]
         del self._sessions[session]
         self._settle()

@@ -155,7 +155,11 @@ class RemoteSession:
         await self._driver.send(self.id, "answer", payload, expires)
 
     async def command(
-        self, run: str, command: Literal["retry_now", "fall_back", "cancel"], *, expires: float | None = _COMMAND_EXPIRES_S
+        self,
+        run: str,
+        command: Literal["retry_now", "fall_back", "cancel"],
+        *,
+        expires: float | None = _COMMAND_EXPIRES_S,
     ) -> None:
         """Tell an operation that waits what to do: `await session.command(recovery.run, "retry_now")`.
 

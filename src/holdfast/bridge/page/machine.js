@@ -768,8 +768,10 @@ export class Machine {
       member.creation = null;
       return [this.#join(session)];
     }
-    // The server cannot just now. It is asked again as after a loss of the connection.
-    if (found.retryable) return [drop(CloseCode.TRY_LATER), ...this.#again(found)];
+    // The server cannot just now, or others have taken the place of a session that the client was in. It is asked again as after a loss of
+    // the connection.
+    const isCrowdedOut = found.code === "CONN_LIMIT" && member.position !== null;
+    if (found.retryable || isCrowdedOut) return [drop(CloseCode.TRY_LATER), ...this.#again(found)];
     this.sessions.delete(session);
     this.#settle();
     return [{ effect: "not_joined", session_id: session, fault: found }];
