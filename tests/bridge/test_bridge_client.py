@@ -39,9 +39,18 @@ from holdfast.sessions import Session
 from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.testing import run as virtually
 from holdfast.testing.proxy import BlackHole, FaultProxy, HalfOpen, Reset
+from holdfast.wire.envelope import stamp
 from holdfast.wire.server import ServerLimits
 
 SOON = Schedule(delays=(0.01, 0.02, 0.05), jitter=0.0)
+
+
+class Skewed:
+    """A clock whose time of day is wrong."""
+
+    def __init__(self, clock: Any, skew: float) -> None:
+        self.monotonic = clock.monotonic
+        self.wall = lambda: clock.wall() + skew
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -311,6 +320,27 @@ def test_a_message_that_expires_while_offline_is_not_sent_later() -> None:
                     with pytest.raises(HoldfastError, match="expired"):
                         await session.send("approve it", expires=0.05)
                 assert await session.send("later") == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+def test_what_expires_is_judged_by_its_age_and_not_by_the_clock_of_the_client(
+    skew: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving() as bridge:
+            monkeypatch.setattr(bridge.hub, "clock", Skewed(bridge.hub.clock, skew))
+            async with client(bridge.ws_url) as one, one.create("s") as session:
+                assert await session.send("yes", expires=120.0) == 1
+            late = bridge.hub.clock.wall() - 1.0
+            async with raw(bridge) as old:
+                await old.auth()
+                await old.join("s")
+                message = {"content": "no", "expires_at": stamp(late)}
+                assert (await old.ask("session_message", message, "ack"))["payload"][
+                    "code"
+                ] == "SESS_INTERACTION_EXPIRED"
 
     run(work)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
 from holdfast.wire import messages as wire
-from holdfast.wire.envelope import Invalid, Violation, is_timestamp, stamp
+from holdfast.wire.envelope import Invalid, Violation, stamp, wall_of
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import Gap, Position
 from holdfast.wire.server import PUBLIC_WARNING
@@ -252,7 +251,7 @@ class Requests:
     async def _health(self, handle: Handle, check: wire.HealthCheck) -> None:
         machine, now = self._connection.machine, self._hub.clock.wall()
         is_public = machine.mode == "direct_public" and machine.phase.value == "awaiting_ack"
-        skew = _seconds(check.timestamp)
+        skew = wall_of(check.timestamp)
         status = wire.HealthStatus(
             status="warning" if is_public else "healthy",
             connection_mode=machine.mode,
@@ -480,7 +479,7 @@ class Requests:
             return [error for _ in messages]
 
     def _check_expiry(self, handle: Handle, expires_at: str | None) -> None:
-        until = None if expires_at is None else _seconds(expires_at)
+        until = None if expires_at is None else wall_of(expires_at)
         if expires_at is not None and until is None:
             raise _invalid(handle.message, "payload.expires_at", "iso8601", expires_at)
         if until is not None and until <= self._hub.clock.wall():
@@ -550,7 +549,7 @@ class Requests:
             return await self._replay_after(handle, live, asked.since_offset, asked.epoch or live.epoch)
         since = None
         if asked.since is not None:
-            wall = _seconds(asked.since)
+            wall = wall_of(asked.since)
             if wall is None:
                 raise _invalid(handle.message, "payload.since", "iso8601", asked.since)
             since = stamp(wall)
@@ -558,8 +557,8 @@ class Requests:
         everything, _ = live.held_since(None)
         if since is not None and everything and not held:
             # A time after the newest message is the time of another clock, so nobody knows what is missing.
-            newest = _seconds(everything[-1].timestamp) or 0.0
-            is_complete = (_seconds(since) or 0.0) <= newest + 1.0
+            newest = wall_of(everything[-1].timestamp) or 0.0
+            is_complete = (wall_of(since) or 0.0) <= newest + 1.0
         fields = {"session_id": live.id, "complete": is_complete}
         frame = replay_frame(
             held, fields, id_=str(uuid4()), at=self._hub.clock.wall(), as_text=self._connection.protocol == 1
@@ -592,16 +591,6 @@ def _protocol(auth: wire.Auth) -> int:
         context = {"expected": list(PROTOCOLS), "received": sorted(wanted)}
         raise HoldfastError(Fault.of("PROTO_VERSION_INCOMPATIBLE", context=context))
     return max(common)
-
-
-def _seconds(text: str) -> float | None:
-    """Return the wall clock of a time stamp; None if it is none."""
-    if not is_timestamp(text):
-        return None
-    try:
-        return datetime.fromisoformat(text.replace(",", ".")).astimezone(UTC).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _invalid(message: Envelope, field: str, constraint: str, received: Any = None) -> HoldfastError:

@@ -36,7 +36,7 @@ from holdfast.wire.client_effects import (
     TokenNeeded,
 )
 from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
-from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
+from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp, wall_of
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
 from holdfast.wire.outbox import AckResult, Outbox, Outgoing
 from holdfast.wire.position import Position
@@ -149,6 +149,8 @@ class ClientConnection:
         self._answer_timeout = answer_timeout
         self._asked: dict[str, float] = {}
         """When requests were sent without whose answers it cannot go on, in the order of sending: `auth`, consent, joins."""
+        self._ahead = 0.0
+        """Seconds that the clock of the server is ahead of the client's. The clock of a phone may be hours off."""
         self._awake_at = 0.0
         """When it was noticed last that this side was asleep. Time before that is not held against the server."""
         self._was_accepted = False
@@ -451,6 +453,8 @@ class ClientConnection:
         interval = payload.get("heartbeat_interval_ms")
         if isinstance(interval, int) and interval > 0:
             self._beats = (interval / 1000, self._beats[1])
+        server_time = wall_of(payload.get("server_time"))
+        self._ahead = 0.0 if server_time is None else server_time - self._clock.wall()
         self._settle()
         online: list[ClientEffect] = [Online(payload), *self._limited(payload.get("limits"))]
         if payload.get("connection_mode") != "direct_public":
@@ -638,7 +642,17 @@ class ClientConnection:
             return []
         effects = self._expire()
         joined = {session for session, found in self._sessions.items() if found.is_joined}
-        return effects + [Send(message.frame) for message in self.outbox.to_send(joined, self._clock.monotonic())]
+        return effects + [
+            Send(self._by_server_clock(message)) for message in self.outbox.to_send(joined, self._clock.monotonic())
+        ]
+
+    def _by_server_clock(self, message: Outgoing) -> bytes:
+        """Return the frame of a message. If it expires, the server judges that by its own clock."""
+        if message.expires_at is None or not self._ahead:
+            return message.frame
+        document = msgspec.json.decode(message.frame)
+        document["payload"]["expires_at"] = stamp(message.expires_at + self._ahead)
+        return msgspec.json.encode(document)
 
     def _expire(self) -> list[ClientEffect]:
         return [Expired(message) for message in self.outbox.expired(self._clock.wall())]
