@@ -95,7 +95,6 @@ _PAGE_BYTES = 262_144
 _TEXT = {"type": "string"}
 _SESSION = Parameter("session_id", {"type": "string", "minLength": 1, "maxLength": 256}, "The session.", "path")
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
-_BEARER = "bearer "
 
 
 class HttpApi:
@@ -400,7 +399,9 @@ class HttpApi:
         return await self._file(request, request.path_params["path"])
 
     async def _file(self, request: Request, path: str) -> Response:
-        self._identity(request, "device")
+        if self._identity(request, "device").sessions is not None:
+            message = "This token is for some sessions only, and the files are those of the whole project"
+            raise HoldfastError(Fault.of("AUTH_INSUFFICIENT_SCOPE", message, context={"received": "sessions"}))
         if self._files is None:
             raise rejected(404, "This bridge shows no files: set project_root", "TOOL_FILE_NOT_FOUND")
         found = await asyncio.to_thread(self._files.read, path)
