@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ from holdfast.bridge import (
 from holdfast.bridge.identity import Identity
 from holdfast.bridge.server import Bridge
 from holdfast.sessions import Session
-from holdfast.stores import MemoryStore, SqliteStore
+from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
+from holdfast.stores.errors import unavailable
 from holdfast.testing import run as virtually
 from holdfast.testing.proxy import BlackHole, FaultProxy, HalfOpen, Reset
 from holdfast.wire.envelope import stamp
@@ -416,6 +417,43 @@ def test_a_command_that_cannot_be_sent_in_time_is_not_sent_later(command: str) -
                     with pytest.raises(HoldfastError) as caught:
                         await getattr(session, command)(*arguments, expires=0.01)
                     assert caught.value.fault.code == "SYS_TIMEOUT"
+
+    run(work)
+
+
+class Locked(MemoryStore):
+    """Another program holds it, as long as `left` says."""
+
+    left = 0
+
+    async def commit(self, commit: Commit) -> Receipt:
+        self._check(commit)
+        return await super().commit(commit)
+
+    async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
+        for commit in commits:
+            self._check(commit)
+        return await super().commit_all(commits)
+
+    def _check(self, commit: Commit) -> None:
+        if commit.claim is not None and self.left:
+            self.left -= 1
+            raise unavailable("another process holds the file")
+
+
+def test_messages_that_a_locked_store_did_not_take_are_stored_later_once_and_in_order() -> None:
+    async def work() -> None:
+        async with Locked() as store, serving(store=store) as bridge:
+            async with client(bridge.ws_url) as one, one.create("s") as session:
+                store.left = 10
+                assert await asyncio.gather(*(session.send(str(number)) for number in range(5))) == [1, 2, 3, 4, 5]
+                assert await texts(session, 5) == ["0", "1", "2", "3", "4"]
+                assert (store.left, one.pending) == (0, [])
+                store.left = 1_000
+                with pytest.raises(HoldfastError) as caught:
+                    await session.send("too late", expires=0.1)
+                # The client or the server notices first.
+                assert caught.value.fault.code in ("SYS_TIMEOUT", "SESS_INTERACTION_EXPIRED")
 
     run(work)
 

@@ -512,6 +512,9 @@ class ClientConnection:
             return self._not_joined(session, _fault_of("error", message.payload))
         if message.id not in self.outbox:
             return [Deliver(message)]
+        if message.payload.get("code") == "SESS_STORE_UNAVAILABLE":
+            # A store that is locked or starts again cannot take it just now. It goes again, with those after it, until it expires.
+            return [Drop(CloseCode.TRY_LATER), *self._again(_fault_of("error", message.payload))]
         return self._settled([AckResult(id=message.id, status="rejected", error=message.payload)])
 
     def _not_joined(self, session: str, fault: Fault) -> list[ClientEffect]:

@@ -760,6 +760,10 @@ export class Machine {
     this.joins.delete(message.id);
     if (session !== undefined && this.sessions.has(session)) return this.#notJoined(session, faultOf("error", message.payload));
     if (!this.outbox.has(message.id)) return [deliver(message)];
+    if (message.payload.code === "SESS_STORE_UNAVAILABLE") {
+      // A store that is locked or starts again cannot take it just now. It goes again, with those after it, until it expires.
+      return [drop(CloseCode.TRY_LATER), ...this.#again(faultOf("error", message.payload))];
+    }
     return this.#settled([{ id: message.id, status: "rejected", error: message.payload }]);
   }
 
