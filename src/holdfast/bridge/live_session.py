@@ -442,6 +442,7 @@ class LiveSession:
             state=self.state.value,
             turn=_turn(memory),
             turn_number=memory.turn,
+            in_flight=memory.in_flight,
             pending_approvals=approvals,
             pending_questions=questions,
             stop_reason=memory.ended,

@@ -128,6 +128,7 @@ class _Attached:
         """The offsets of the messages that were sent from here."""
         self._failed: set[int] = set()
         """The offsets of the messages whose turns have ended without an answer."""
+        self._is_in_turn = False
         self._has_answered = False
         """Whether a question was answered from here, and the turn goes on with the answer."""
         self._exit = Exit.OK
@@ -280,7 +281,7 @@ class _Attached:
             )
         # Somebody else may answer meanwhile; then the next line is not for this question.
         self._questions.pop(question.id, None)
-        self._has_answered = True
+        self._has_answered = self._is_in_turn
         self._note_progress()
         await session.answer(question.id, answer)
         return None
@@ -324,16 +325,17 @@ class _Attached:
                 self._note_progress()
             case Recovery(run=run, can=can):
                 self._waiting = run if can else ""
-            case State():
+            case State(in_flight=in_flight):
+                self._is_in_turn = in_flight
                 self._is_caught_up.set()
             case SessionEvent(event="turn_started", details=details):
-                self._answers = details.get("answers", 0)
+                self._answers, self._is_in_turn = details.get("answers", 0), True
             case SessionEvent(event="turn_ended"):
                 self._answered = max(self._answered, self._answers)
                 if message.details.get("outcome", "ok") != "ok":
                     self._failed.add(self._answers)
                     self._exit = Exit.FAILED if self._has_answered else self._exit
-                self._has_answered = False
+                self._has_answered = self._is_in_turn = False
                 self._note_progress()
             case _:
                 pass

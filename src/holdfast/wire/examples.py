@@ -191,6 +191,7 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "state": "active",
         "turn": "requires_action",
         "turn_number": 4,
+        "in_flight": True,
         "pending_questions": [{"question_id": "3f6e1d2c", "kind": "Ask", "prompt": "Deploy where?"}],
         "unacked_client_ids": [],
     },

@@ -418,6 +418,8 @@ class SessionStatePayload(Payload, frozen=True, kw_only=True):
     turn: Doing
     turn_number: int | None = None
     """The number of the turn that runs, or of the last one; 0: there was none."""
+    in_flight: bool = False
+    """Whether that turn runs. A question may also wait without one."""
     stop_reason: str = ""
     """How the last turn ended, if none runs: `ok`, or why it failed or was cancelled."""
     pending_approvals: list[Any] = []

@@ -231,7 +231,7 @@ class RemoteSession:
                 self._asked.pop(id_, None)
             case State(pending_approvals=approvals, pending_questions=questions):
                 self._know_open((*approvals, *questions))
-                self._turn, self._is_in_turn = message.turn_number, message.turn != "idle"
+                self._turn, self._is_in_turn = message.turn_number, message.in_flight
             case SessionEvent(event="turn_started" | "turn_ended", details={"turn": int(turn)}):
                 self._turn, self._is_in_turn = turn, message.event == "turn_started"
         self._inbox.append(message)

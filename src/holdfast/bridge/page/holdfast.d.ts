@@ -286,6 +286,7 @@ export type Message =
         state: string;
         turn: "running" | "idle" | "requires_action";
         turn_number?: number | null;
+        in_flight?: boolean;
         stop_reason?: string;
         pending_approvals?: ApprovalRequired[];
         pending_questions?: Question[];

@@ -642,7 +642,7 @@ export class Session {
   #know({ type, payload }) {
     if (type === "question" || type === "approval_required") this.#asked.set(payload.question_id, payload);
     if (type === "question_closed" || type === "approval_resolved") this.#asked.delete(payload.question_id);
-    if (type === "session_state") [this.#turn, this.#isInTurn] = [payload.turn_number ?? null, payload.turn !== "idle"];
+    if (type === "session_state") [this.#turn, this.#isInTurn] = [payload.turn_number ?? null, Boolean(payload.in_flight)];
     if (type === "snapshot") [this.#turn, this.#isInTurn] = [payload.state?.turn ?? null, Boolean(payload.state?.in_flight)];
     // The messages between are missing.
     if (type === "gap") this.#turn = null;
