@@ -458,6 +458,42 @@ def test_messages_that_a_locked_store_did_not_take_are_stored_later_once_and_in_
     run(work)
 
 
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_session_without_a_name_is_rejected_at_once(name: str) -> None:
+    async def work() -> None:
+        async with serving() as bridge, client(bridge.ws_url) as one:
+            for make in (one.create, one.join):
+                with pytest.raises(InvalidError, match="session"):
+                    make(name)
+
+    run(work)
+
+
+def test_the_iteration_ends_when_the_session_is_closed_by_anybody() -> None:
+    async def work() -> None:
+        async with serving() as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            async with client(bridge.ws_url) as two, two.join("s") as seen:
+                await session.send("hello")
+                await session.close()
+                for each in (session, seen):
+                    async with asyncio.timeout(LIMIT):
+                        found = [message async for message in each]
+                    assert isinstance(found[-1], SessionEvent)
+                    assert found[-1].event == "session_closed"
+
+    run(work)
+
+
+def test_a_text_that_utf_8_cannot_hold_is_rejected_with_its_character() -> None:
+    async def work() -> None:
+        async with serving() as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            with pytest.raises(InvalidError, match="ud83d"):
+                await session.send("half an emoji: \ud83d")
+            assert await session.send("whole") == 1
+
+    run(work)
+
+
 def test_a_cancelled_send_stays_pending_and_is_sent() -> None:
     async def work() -> None:
         async with serving() as bridge, behind_proxy(bridge) as proxy:

@@ -382,7 +382,7 @@ class HttpApi:
     async def _add(self, identity: Identity, event: HookEvent, key: str) -> Stored:
         if identity.sessions is not None and event.session_id not in identity.sessions:
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": event.session_id}))
-        return await self._hooks.add(event, key)
+        return await self._hooks.add(event, key, by=identity.token_id)
 
     async def reload_hooks(self, request: Request) -> Response:
         self._identity(request, "admin")

@@ -493,7 +493,7 @@ class Requests:
 
     async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
         live = self._connection.live(handle.session_id)
-        question = response.question_id or await live.question_of_call(response.tool_call_id)
+        question = await live.question_of_call(response.tool_call_id, response.question_id)
         if response.decision == "modified":
             given = GivenAnswer.no(self._modified(handle, response))
         else:

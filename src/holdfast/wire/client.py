@@ -232,7 +232,12 @@ class ClientConnection:
         if expires_at is not None:
             content["expires_at"] = stamp(expires_at)
         envelope = self._envelope(type_, content)
-        message = Outgoing(envelope.id, session, encode(envelope), expires_at)
+        try:
+            frame = encode(envelope)
+        except UnicodeEncodeError as error:
+            expected = "a text that UTF-8 has an encoding for"
+            raise InvalidError.saying("message", expected, f"a text with {error.object[error.start]!a}") from None
+        message = Outgoing(envelope.id, session, frame, expires_at)
         self.outbox.require_room(message)
         return message
 

@@ -44,7 +44,8 @@ class RemoteSession:
     A `Text` is a piece of an answer. The turn is over when the `SessionEvent` with `turn_ended` comes.
 
     Entering the block raises `HoldfastError` if there is no such session (SESS_NOT_FOUND) or if the client has given up. The iteration
-    goes on over lost connections; it raises when the client gives up, and ends when the block or the client ends.
+    goes on over lost connections; it raises when the client gives up, and ends when the block or the client ends, and when the session is
+    closed for good.
     """
 
     def __init__(self, driver: Driver, id_: str, *, limit: int, wait: bool, **options: Any) -> None:
@@ -67,6 +68,8 @@ class RemoteSession:
         self._turn: int | None = None
         """The number of the turn that runs, or of the last one, as far as anything has come; None: nobody said it yet."""
         self._is_in_turn = False
+        self._is_closed = False
+        """Whether the end of its log has come: somebody has closed it."""
         self._is_over = False
         self._error: BaseException | None = None
         self.about: dict[str, Any] = {}
@@ -111,7 +114,7 @@ class RemoteSession:
                 return self._take()
             if self._error is not None:
                 raise self._error
-            if self._is_over:
+            if self._is_over or self._is_closed:
                 raise StopAsyncIteration
             if self._has_gap:
                 # The application went on without a snapshot. It gets one, because nothing else can follow a gap.
@@ -232,6 +235,8 @@ class RemoteSession:
             case State(pending_approvals=approvals, pending_questions=questions):
                 self._know_open((*approvals, *questions))
                 self._turn, self._is_in_turn = message.turn_number, message.in_flight
+            case SessionEvent(event="session_closed"):
+                self._is_closed = True
             case SessionEvent(event="turn_started" | "turn_ended", details={"turn": int(turn)}):
                 self._turn, self._is_in_turn = turn, message.event == "turn_started"
         self._inbox.append(message)
