@@ -112,6 +112,9 @@ class ClientConnection:
     accept_public: whether its user accepts that the bridge is reached over the public internet without a tunnel.
     """
 
+    _ahead = 0.0
+    """Seconds that the clock of the server is ahead of the client's. The clock of a phone may be hours off."""
+
     def __init__(
         self,
         token: str,
@@ -149,8 +152,6 @@ class ClientConnection:
         self._answer_timeout = answer_timeout
         self._asked: dict[str, float] = {}
         """When requests were sent without whose answers it cannot go on, in the order of sending: `auth`, consent, joins."""
-        self._ahead = 0.0
-        """Seconds that the clock of the server is ahead of the client's. The clock of a phone may be hours off."""
         self._awake_at = 0.0
         """When it was noticed last that this side was asleep. Time before that is not held against the server."""
         self._was_accepted = False
