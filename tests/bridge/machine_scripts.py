@@ -27,6 +27,8 @@ from holdfast.wire.reconnect import BRIDGE, DEFAULT, LINEAR
 __all__ = ["in_node", "in_python", "node", "random_script"]
 
 RUNNER = Path(__file__).parent / "javascript" / "run_scripts.mjs"
+SERVER_TIMES = ("2025-01-01T01:00:00.000Z", "2024-12-31T23:00:00.250Z", "2025-01-01T00:00:00.5+01:00", "soon", None)
+"""The clock of the server: an hour ahead of the client's at the beginning of a script, an hour behind it, and what is no time."""
 SCHEDULES = {"default": DEFAULT, "bridge": BRIDGE, "linear": LINEAR}
 NAMES = {
     "Connect": "connect",
@@ -268,7 +270,10 @@ class _Writer:
         interval = self.rng.choice([15000, 5000, 0, None])
         mode = self.rng.choice(["local_only", "local_only", "local_only", "direct_public"])
         more = self.rng.choice([{}, {}, {"limits": {"max_frame": self.rng.choice([180, 250, 1_000_000])}}])
-        return self.envelope("connection_ack", {"heartbeat_interval_ms": interval, "connection_mode": mode, **more})
+        time = self.rng.choice([{}, *({"server_time": each} for each in SERVER_TIMES)])
+        return self.envelope(
+            "connection_ack", {"heartbeat_interval_ms": interval, "connection_mode": mode, **more, **time}
+        )
 
     def durable(self, session: str) -> dict[str, Any]:
         place = self.run.client.position(session)

@@ -127,6 +127,9 @@ def test_XB4_an_answer_to_other_arguments_than_the_question_has_is_rejected():
                 wrong = {"tool_call_id": "c-1", "decision": "approved", "arguments_hash": "0" * 32}
                 answer = await client.ask("approval_response", wrong, "ack")
                 assert answer["payload"]["code"] == "SESS_INTERACTION_MISMATCH"
+                wrong = {"tool_call_id": "c-2", "question_id": shown["question_id"], "decision": "approved"}
+                answer = await client.ask("approval_response", wrong, "ack")
+                assert answer["payload"]["code"] == "SESS_INTERACTION_MISMATCH"
                 wrong = {"question_id": shown["question_id"], "value": True, "arguments_hash": "0" * 32}
                 assert (await client.ask("answer", wrong, "ack"))["payload"]["code"] == "SESS_INTERACTION_MISMATCH"
                 assert not asked.done()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,28 @@ from holdfast.bridge import (
     Snapshot,
     State,
     Text,
+    Turn,
     UserText,
 )
 from holdfast.bridge.identity import Identity
 from holdfast.bridge.server import Bridge
 from holdfast.sessions import Session
-from holdfast.stores import MemoryStore, SqliteStore
+from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
+from holdfast.stores.errors import unavailable
 from holdfast.testing import run as virtually
 from holdfast.testing.proxy import BlackHole, FaultProxy, HalfOpen, Reset
+from holdfast.wire.envelope import stamp
 from holdfast.wire.server import ServerLimits
 
 SOON = Schedule(delays=(0.01, 0.02, 0.05), jitter=0.0)
+
+
+class Skewed:
+    """A clock whose time of day is wrong."""
+
+    def __init__(self, clock: Any, skew: float) -> None:
+        self.monotonic = clock.monotonic
+        self.wall = lambda: clock.wall() + skew
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -310,6 +321,175 @@ def test_a_message_that_expires_while_offline_is_not_sent_later() -> None:
                     with pytest.raises(HoldfastError, match="expired"):
                         await session.send("approve it", expires=0.05)
                 assert await session.send("later") == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+def test_what_expires_is_judged_by_its_age_and_not_by_the_clock_of_the_client(
+    skew: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving() as bridge:
+            monkeypatch.setattr(bridge.hub, "clock", Skewed(bridge.hub.clock, skew))
+            async with client(bridge.ws_url) as one, one.create("s") as session:
+                assert await session.send("yes", expires=120.0) == 1
+            late = bridge.hub.clock.wall() - 1.0
+            async with raw(bridge) as old:
+                await old.auth()
+                await old.join("s")
+                message = {"content": "no", "expires_at": stamp(late)}
+                assert (await old.ask("session_message", message, "ack"))["payload"][
+                    "code"
+                ] == "SESS_INTERACTION_EXPIRED"
+
+    run(work)
+
+
+def test_a_stop_that_arrives_late_does_not_stop_the_next_turn() -> None:
+    async def work() -> None:
+        ends = {"A": asyncio.Event(), "B": asyncio.Event()}
+
+        async def agent(turn: Turn) -> str:
+            await ends[turn.text].wait()
+            return f"done {turn.text}"
+
+        async with serving(agent) as bridge, behind_proxy(bridge) as proxy:
+            async with client(bridge.ws_url) as bob, bob.create("s") as seen:
+                async with client(proxy.url) as one, one.join("s") as session:
+                    await session.send("A")
+                    while (await until(session, SessionEvent)).event != "turn_started":
+                        pass
+                    with proxy.under(Reset(after=0)):
+                        proxy.cut()
+                        await eventually(lambda: one.status != "connected")
+                        stopping = asyncio.create_task(session.stop())
+                        await seen.send("B")
+                        ends["A"].set()
+                        while (await until(seen, SessionEvent)).details.get("turn") != 2:
+                            pass
+                    with pytest.raises(HoldfastError, match="Turn 1 of session 's' does not run") as caught:
+                        await stopping
+                    assert caught.value.fault.code == "SESS_ILLEGAL_TRANSITION"
+                ends["B"].set()
+                assert (await texts(seen, 1))[-1] == "done B"
+
+    run(work)
+
+
+def test_a_stop_names_the_turn_that_comes_next_if_none_runs_and_the_one_that_runs_after_a_join() -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def agent(turn: Turn) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with serving(agent) as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            await session.send("first")
+            await begun.wait()
+            await session.stop()
+            begun.clear()
+            await session.send("second")
+            await begun.wait()
+            async with client(bridge.ws_url) as two, two.join("s", history="none") as again:
+                assert (await until(again, State)).turn_number == 2
+                await again.stop()
+
+    run(work)
+
+
+@pytest.mark.parametrize("command", ["stop", "rename", "close", "command"])
+def test_a_command_that_cannot_be_sent_in_time_is_not_sent_later(command: str) -> None:
+    async def work() -> None:
+        async with serving() as bridge, behind_proxy(bridge) as proxy:
+            async with client(proxy.url) as one, one.create("s") as session:
+                with proxy.under(Reset(after=0)):
+                    proxy.cut()
+                    await eventually(lambda: one.status != "connected")
+                    arguments = {"rename": ("new",), "command": ("run", "cancel")}.get(command, ())
+                    sending = asyncio.create_task(getattr(session, command)(*arguments))
+                    await eventually(lambda: one.pending)
+                    (waiting,) = one._driver.machine.outbox
+                    assert waiting.expires_at is not None
+                    sending.cancel()
+                    await asyncio.wait([sending])
+                    with pytest.raises(HoldfastError) as caught:
+                        await getattr(session, command)(*arguments, expires=0.01)
+                    assert caught.value.fault.code == "SYS_TIMEOUT"
+
+    run(work)
+
+
+class Locked(MemoryStore):
+    """Another program holds it, as long as `left` says."""
+
+    left = 0
+
+    async def commit(self, commit: Commit) -> Receipt:
+        self._check(commit)
+        return await super().commit(commit)
+
+    async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
+        for commit in commits:
+            self._check(commit)
+        return await super().commit_all(commits)
+
+    def _check(self, commit: Commit) -> None:
+        if commit.claim is not None and self.left:
+            self.left -= 1
+            raise unavailable("another process holds the file")
+
+
+def test_messages_that_a_locked_store_did_not_take_are_stored_later_once_and_in_order() -> None:
+    async def work() -> None:
+        async with Locked() as store, serving(store=store) as bridge:
+            async with client(bridge.ws_url) as one, one.create("s") as session:
+                store.left = 10
+                assert await asyncio.gather(*(session.send(str(number)) for number in range(5))) == [1, 2, 3, 4, 5]
+                assert await texts(session, 5) == ["0", "1", "2", "3", "4"]
+                assert (store.left, one.pending) == (0, [])
+                store.left = 1_000
+                with pytest.raises(HoldfastError) as caught:
+                    await session.send("too late", expires=0.1)
+                # The client or the server notices first.
+                assert caught.value.fault.code in ("SYS_TIMEOUT", "SESS_INTERACTION_EXPIRED")
+
+    run(work)
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_session_without_a_name_is_rejected_at_once(name: str) -> None:
+    async def work() -> None:
+        async with serving() as bridge, client(bridge.ws_url) as one:
+            for make in (one.create, one.join):
+                with pytest.raises(InvalidError, match="session"):
+                    make(name)
+
+    run(work)
+
+
+def test_the_iteration_ends_when_the_session_is_closed_by_anybody() -> None:
+    async def work() -> None:
+        async with serving() as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            async with client(bridge.ws_url) as two, two.join("s") as seen:
+                await session.send("hello")
+                await session.close()
+                for each in (session, seen):
+                    async with asyncio.timeout(LIMIT):
+                        found = [message async for message in each]
+                    assert isinstance(found[-1], SessionEvent)
+                    assert found[-1].event == "session_closed"
+
+    run(work)
+
+
+def test_a_text_that_utf_8_cannot_hold_is_rejected_with_its_character() -> None:
+    async def work() -> None:
+        async with serving() as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            with pytest.raises(InvalidError, match="ud83d"):
+                await session.send("half an emoji: \ud83d")
+            assert await session.send("whole") == 1
 
     run(work)
 

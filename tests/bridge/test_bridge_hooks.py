@@ -228,6 +228,20 @@ def test_B75_the_same_tool_call_or_key_again_is_one_event():
     run(scenario())
 
 
+def test_B75_a_key_is_that_of_its_token_and_a_tool_call_is_one_event_whoever_posts_it():
+    async def scenario():
+        async with http_side() as http:
+            key = {"idempotency-key": "1"}
+            one = (await http.post("/hooks/event", SEED, "hook", headers=key)).json()
+            two = await http.post("/hooks/event", SEED | {"event": "Stop"}, "root", headers=key)
+            assert (two.status_code, two.json()["duplicate"]) == (200, False)
+            assert two.json()["event_id"] != one["event_id"]
+            await http.post("/hooks/event", NATIVE, "hook")
+            assert (await http.post("/hooks/event", NATIVE, "root")).json()["duplicate"] is True
+
+    run(scenario())
+
+
 def test_B75_first_events_that_come_at_once_make_one_session_and_all_are_stored():
     async def scenario():
         async with http_side() as http:

@@ -532,6 +532,38 @@ def test_files_are_read_and_folders_listed(project):
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".aws/credentials", ".AWS/config", ".npmrc", "web/.npmrc", "credentials.json", "gcp-credentials.json", "prod.env", ".envrc"),
+        *(".pypirc", ".kube/config", ".docker/config.json", ".git-credentials", "app.sqlite", "app.sqlite3", "app.sqlite-wal", "id_ecdsa"),
+        *("store.p12", "service-account-1.json", "client_secret_7.json", "terraform.tfstate", ".pgpass", "secrets.yaml"),
+    ],
+)  # fmt: skip
+def test_files_that_usually_hold_secrets_do_not_exist(project, path):
+    (project / path).parent.mkdir(parents=True, exist_ok=True)
+    (project / path).write_text("secret")
+
+    async def scenario():
+        async with http_side(BridgeSettings(project_root=project)) as http:
+            assert (await http.get(f"/files/{path}")).status_code == 404
+            assert path.split("/")[0] not in [
+                each["name"] for each in (await http.get("/files")).json()["entries"] if each["name"] != "web"
+            ]
+
+    run(scenario())
+
+
+def test_a_token_that_is_limited_to_sessions_reads_no_files(project):
+    async def scenario():
+        async with http_side(BridgeSettings(project_root=project)) as http:
+            for path in ("/files", "/files/src/main.py", "/files/nope"):
+                answer = await http.get(path, token="eve")
+                assert (answer.status_code, answer.json()["code"]) == (403, "AUTH_INSUFFICIENT_SCOPE"), path
+
+    run(scenario())
+
+
 def test_files_outside_of_the_root_links_devices_and_secrets_do_not_exist(project):
     async def scenario():
         async with http_side(BridgeSettings(project_root=project)) as http:

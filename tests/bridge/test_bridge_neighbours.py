@@ -106,6 +106,62 @@ def test_XB7_one_device_does_not_take_all_session_places():
     run(scenario())
 
 
+@pytest.mark.parametrize("stranger", [{}, {"Authorization": "Bearer wrong"}])
+def test_a_neighbour_without_a_right_token_takes_no_requests_from_the_holder_of_one(stranger):
+    async def scenario():
+        tokens = StoredTokens()
+        hook = {"Authorization": f"Bearer {tokens.create('CI', kind='hook').text}"}
+        event = {"session_id": "s", "hook_event_name": "Stop"}
+        async with serving(tokens=tokens, limits=limits(hooks_per_minute=5)) as bridge:
+            async with httpx.AsyncClient(base_url=bridge.url) as http:
+                while (await http.post("/hooks/event", headers=stranger, json=event)).status_code != 429:
+                    pass
+                answers = [await http.post("/hooks/event", headers=hook, json=event) for _ in range(6)]
+                assert [each.status_code for each in answers] == [200] * 5 + [429]
+                assert int(answers[-1].headers["retry-after"]) > 0
+                rejected = await http.post("/hooks/event", headers=stranger, json=event)
+                assert (rejected.status_code, "retry-after" in rejected.headers) == (429, True)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("settings", [{"max_sessions": 3}, {"max_sessions": 40, "max_sessions_per_device": 3}])
+def test_sessions_that_nobody_is_in_make_room_before_their_grace_is_over(settings):
+    async def agent(turn):
+        return f"done {turn.text}"
+
+    async def scenario():
+        async with serving(agent, tokens=two_devices(), limits=limits(**settings)) as bridge, raw(bridge) as client:
+            await client.auth("greedy")
+            for number in range(7):
+                await client.create(f"job-{number}")
+                await client.say("x")
+                assert await client.said() == "done x"
+                await client.until("session_event")
+                await client.ask("session_leave", {"session_id": f"job-{number}"}, "ack")
+            assert len(bridge.hub.sessions) == 3
+            # What gave way goes on where it was.
+            await client.join("job-0")
+            await client.say("y")
+            assert await client.said() == "done y"
+
+    run(scenario())
+
+
+def test_a_session_that_somebody_is_in_does_not_give_way_and_the_limit_says_so():
+    async def scenario():
+        async with serving(limits=limits(max_sessions=2, max_sessions_per_device=10)) as bridge, raw(bridge) as client:
+            await client.auth()
+            for name in ("a", "b"):
+                await client.create(name)
+            rejected = await client.ask("session_create", {"session_id": "c"}, "session_joined")
+            assert rejected["payload"]["code"] == "CONN_LIMIT"
+            assert rejected["payload"]["message"] == "Too many sessions are in use"
+            assert rejected["payload"]["retry_after_ms"] == 10_000
+
+    run(scenario())
+
+
 def test_XB7_one_device_does_not_take_all_connections():
     async def scenario():
         async with serving(tokens=two_devices(), limits=limits(max_connections=20)) as bridge:

@@ -79,14 +79,45 @@ def test_a_pipe_with_several_lines_waits_for_the_answer_to_the_last_one() -> Non
     run(work)
 
 
-def test_a_pipe_does_not_wait_for_an_agent_that_has_failed() -> None:
+def test_a_pipe_whose_turn_failed_ends_with_1() -> None:
     async def fails(turn: Any) -> None:
         raise LookupError(turn.text)
 
     async def work() -> None:
         async with serving(fails) as bridge:
             code, out, _ = await attached(bridge.ws_url, "s", "--create", given=b"fix the tests\n")
-            assert (code, out) == (0, "")
+            assert (code, out) == (1, "")
+            # The failure of an earlier turn is not that of a later pipe.
+            code, _, _ = await attached(bridge.ws_url, "s", "--history", "full")
+            assert code == 0
+
+    run(work)
+
+
+def test_a_pipe_whose_message_is_not_accepted_ends_with_1() -> None:
+    async def work() -> None:
+        async with serving(echo) as bridge:
+            code, out, err = await attached(bridge.ws_url, "s", "--create", given=b"x" * 1_200_000)
+            assert (code, out) == (1, "")
+            assert "not accepted: PROTO_MESSAGE_TOO_LARGE" in err
+
+    run(work)
+
+
+def test_a_pipe_that_answers_a_question_waits_for_what_the_agent_says_then() -> None:
+    async def asks(turn: Any) -> None:
+        await turn.say("deployed" if await turn.approve("Deploy?") else "not deployed")
+        if await turn.approve("Announce?"):
+            raise LookupError(turn.text)
+
+    async def work() -> None:
+        async with serving(asks) as bridge:
+            code, out, _ = await attached(bridge.ws_url, "s", "--create", given=b"deploy\n")
+            assert (code, out) == (7, "")
+            code, out, _ = await attached(bridge.ws_url, "s", "--history", "pending", given=b"y\n")
+            assert (code, out) == (7, "deployed\n")
+            code, out, _ = await attached(bridge.ws_url, "s", "--history", "none", given=b"y\n")
+            assert code == 1
 
     run(work)
 
@@ -141,7 +172,7 @@ def test_XB2_a_message_that_is_too_large_is_not_accepted_and_a_kept_one_is_liste
             await asyncio.gather(sent, return_exceptions=True)
             given = b"y" * 999_999 + b"\n/pending\n/discard 1\n/pending\nshort\n"
             code, out, err = await attached(bridge.ws_url, "s", "--create", "--outbox", str(kept), given=given)
-            assert (code, "You said: short" in out) == (0, True)
+            assert (code, "You said: short" in out) == (1, True)
             assert "not accepted: " in err
             assert "the server takes 1000000 at most" in err
             assert "discarded: xxx" in err

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.runtime.runtime import Runtime
 from holdfast.sessions import Session
-from holdfast.sessions.journal import fresh_id
+from holdfast.sessions.journal import fresh_id, memory_of
 from holdfast.sessions.log import Message, new_entry
-from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
+from holdfast.stores import Commit, Entry, MemoryStore, Receipt, SqliteStore
 from holdfast.stores.errors import unavailable
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.testing import run
 
 
@@ -193,3 +196,54 @@ def test_a_message_of_another_writer_just_before_a_write_of_the_session_changes_
     assert inputs == [0, 1, 2]
     assert count == messages >= 3
     assert turns == ["turn_started", "turn_ended"] * 3
+
+
+class Pages(MemoryStore):
+    """Its pages hold a few bytes only, as if entries were large."""
+
+    def __init__(self, page_bytes: int) -> None:
+        super().__init__()
+        self.page_bytes = page_bytes
+
+    async def read(
+        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        return await super().read(session, after=after, limit=limit, max_bytes=min(max_bytes, self.page_bytes))
+
+
+@given(
+    page_bytes=st.integers(1, 2_000),
+    rounds=st.lists(st.lists(st.integers(0, 2_000), max_size=4), min_size=1, max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_session_reads_what_others_have_written_whatever_fits_a_page(
+    page_bytes: int, rounds: list[list[int]]
+) -> None:
+    async def main() -> None:
+        store = Pages(page_bytes)
+        async with Session.open("s", store=store) as session:
+            for number, sizes in enumerate(rounds):
+                async with session.turn(number):
+                    for size in sizes:
+                        message = Message(content="x" * size, role="user", id=fresh_id(), client="phone")
+                        await store.commit(Commit(session="s", entries=(new_entry(message, fresh_id()),)))
+                    assert await session.step(str, number) == str(number)
+        read = await memory_of(store, "s")
+        assert (read.turn, read.in_flight) == (len(rounds), False)
+        assert read.message_count == sum(map(len, rounds))
+
+    run(main())
+
+
+def test_two_entries_that_do_not_fit_one_page_do_not_end_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        large = "x" * (PAGE_BYTES // 2 + 1)
+        async with SqliteStore(tmp_path / "s.db") as store, Session.open("s", store=store) as session:
+            for number in (1, 2):
+                async with session.turn(number):
+                    for _ in range(2):
+                        message = Message(content=large, role="user", id=fresh_id(), client="phone")
+                        await store.commit(Commit(session="s", entries=(new_entry(message, fresh_id()),)))
+                    await session.step(str, number)
+
+    asyncio.run(main())

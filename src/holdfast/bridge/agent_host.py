@@ -294,7 +294,7 @@ class AgentHost:
                 await runner.leave(drains=fields["drains"])
                 self._hub.exit(live, server)
             case "stop_turn":
-                return await runner.stop_turn()
+                return await runner.stop_turn(**fields)
             case "give":
                 return await runner.give(fields["question"], Answer(**fields["answer"]))
             case "command":

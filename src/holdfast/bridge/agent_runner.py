@@ -256,9 +256,9 @@ class AgentRunner:
         await self.leave()
         return True
 
-    async def stop_turn(self) -> bool:
-        """Cancel the turn that runs; return whether there was one."""
-        return self._turn is not None and bool(self._turn.cancel())
+    async def stop_turn(self, turn: int | None = None) -> bool:
+        """Cancel the turn that runs; return whether there was one. turn: its number, if no other turn is to be cancelled."""
+        return self._turn is not None and turn in (None, self._turn.number) and bool(self._turn.cancel())
 
     async def give(self, question: str, answer: Answer) -> bool:
         """Hand over an answer that must not be stored. False: nobody waits for it here."""

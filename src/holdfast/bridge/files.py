@@ -23,17 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "FileEntry", "Folder", "ProjectFiles"]
 
 HIDDEN: Final = (
-    ".env",
-    ".env.*",
-    "*.pem",
-    "*.key",
-    "id_rsa*",
-    "id_ed25519*",
-    ".git",
-    ".ssh",
-    ".netrc",
-    "*.db",
-    "*.db-*",
+    *(".env", ".env.*", "*.env", ".envrc"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
+    *(".git", ".git-credentials", ".ssh", ".gnupg", ".aws", ".azure", ".gcloud", ".kube", ".docker"),
+    *(".netrc", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".htpasswd", ".dockercfg"),
+    *("credentials", "credentials.*", "*credentials.json", "client_secret*.json", "service-account*.json"),
+    *("secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "*.tfstate", "*.tfstate.*", "*.tfvars"),
+    *("*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*"),
 )
 """Names that are never shown: keys, settings with secrets, databases with sessions."""
 _MOST_ENTRIES = 5_000

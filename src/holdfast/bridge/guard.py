@@ -18,6 +18,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from holdfast.bridge.http_requests import bearer_token
 from holdfast.bridge.origins import Sender, sender_of
 from holdfast.bridge.rates import AddressRates
 from holdfast.bridge.responses import error_response, rejected, request_id
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from holdfast.bridge.identity import Authenticator
     from holdfast.bridge.responses import RejectedError
     from holdfast.bridge.settings import BridgeSettings
 
@@ -59,6 +61,8 @@ _CORS = (
 class Guard:
     """An ASGI app around another one. `report` gets the fault of each request that is rejected or crashes, with its scope.
 
+    tokens: knows who holds a token. The holder of a right one has as many requests as an address, beyond those of its address.
+
     Guard(app, BridgeSettings(max_body=65_536))
     """
 
@@ -68,12 +72,14 @@ class Guard:
         settings: BridgeSettings,
         *,
         report: Callable[[Fault, Scope], object] | None = None,
+        tokens: Authenticator | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.app = app
         self.settings = settings
         self._rates = AddressRates(rates_of(settings))
         self._report = report or (lambda _fault, _scope: None)
+        self._tokens = tokens
         self._monotonic = monotonic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,10 +103,22 @@ class Guard:
     def _admitted(self, scope: Scope) -> Sender:
         """Return who sends the request, or raise the reason why it is not let in."""
         sender = sender_of(scope, self.settings)
-        wait = self._rates.wait(_group(scope["path"]), sender.address, self._monotonic())
+        group, now = _group(scope["path"]), self._monotonic()
+        wait = self._rates.wait(group, sender.address, now)
+        # What others send from the same address takes nothing from the holder of a token.
+        if wait > 0 and (holder := self._holder_of(scope, sender)):
+            wait = self._rates.wait(group, f"token {holder}", now)
         if wait > 0:
             raise HoldfastError(Fault.of("CONN_RATE_LIMITED", retry_after=wait))
         return sender
+
+    def _holder_of(self, scope: Scope, sender: Sender) -> str:
+        """Return who holds the token of a request; empty without a right one."""
+        token = bearer_token(dict(scope["headers"]).get(b"authorization", b"").decode("latin-1"))
+        try:
+            return self._tokens.identify(token, peer=sender.address).token_id if token and self._tokens else ""
+        except HoldfastError:
+            return ""
 
     async def _answered(self, exchange: _Exchange, scope: Scope) -> None:
         """Let the app answer. If it broke a limit or crashed before it began to, answer in its place."""

@@ -258,14 +258,14 @@ class HookStore:
     def __init__(self, store: Store, *, clock: Clock, timeout: float = 0.75) -> None:
         self._store, self._clock, self._timeout = store, clock, timeout
 
-    async def add(self, event: HookEvent, key: str = "") -> Stored:
-        """Store an event and return where it is. `key` is the caller's own key for it.
+    async def add(self, event: HookEvent, key: str = "", *, by: str = "") -> Stored:
+        """Store an event and return where it is. `key` is the caller's own key for it, among those of `by`.
 
         Raises SESS_CLOSED, PROTO_DUPLICATE_ID for a key with another body, and SESS_STORE_UNAVAILABLE if the store does not answer in time.
         """
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._add(event, key)
+                return await self._add(event, key, by)
         except TimeoutError:
             fault = Fault.of("SESS_STORE_UNAVAILABLE", retry_after=2.0, context={"session_id": event.session_id})
             raise HoldfastError(fault) from None
@@ -274,8 +274,8 @@ class HookStore:
                 raise
             raise HoldfastError(msgspec.structs.replace(error.fault, retry_after=2.0)) from error
 
-    async def _add(self, event: HookEvent, key: str) -> Stored:
-        commit, id_ = self._commit(event, key)
+    async def _add(self, event: HookEvent, key: str, by: str) -> Stored:
+        commit, id_ = self._commit(event, key, by)
         try:
             receipt = await self._store.commit(commit)
         except HoldfastError as error:
@@ -287,10 +287,11 @@ class HookStore:
             id_ = str(msgspec.json.decode(receipt.result))
         return Stored(id_, receipt.first, receipt.duplicate)
 
-    def _commit(self, event: HookEvent, key: str) -> tuple[Commit, str]:
+    def _commit(self, event: HookEvent, key: str, by: str) -> tuple[Commit, str]:
         # Nobody reads a hook event back as a program, so its secrets need not be stored to be masked later.
         data = process_redactor().value(event.data)
-        claimed = key or event.key
+        # The key of a tool call is the same whoever posts it.
+        claimed = f"{by}/{key}" if key and by else key or event.key
         id_ = str(uuid5(NAMESPACE_URL, f"{event.session_id}/{claimed}") if claimed else uuid4())
         body = msgspec.json.encode({"event": event.event, "data": data, "event_id": id_})
         claim = None

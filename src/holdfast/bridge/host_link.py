@@ -428,9 +428,9 @@ class HostedRunner:
         self._link.wanted.discard(self._id)
         return bool(await self._call("close", reason=reason))
 
-    async def stop_turn(self) -> bool:
-        """Cancel the turn that runs; return whether there was one."""
-        return bool(await self._call("stop_turn"))
+    async def stop_turn(self, turn: int | None = None) -> bool:
+        """Cancel the turn that runs; return whether there was one. turn: its number, if no other turn is to be cancelled."""
+        return bool(await self._call("stop_turn", turn=turn))
 
     async def give(self, question: str, answer: Answer) -> bool:
         """Hand over an answer that must not be stored. False: nobody waits for it there."""

@@ -97,7 +97,6 @@ _FIRST_ERROR = 400
 _TEXT = {"type": "string"}
 _SESSION = Parameter("session_id", {"type": "string", "minLength": 1, "maxLength": 256}, "The session.", "path")
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
-_BEARER = "bearer "
 
 
 class HttpApi:
@@ -400,7 +399,7 @@ class HttpApi:
     async def _add(self, identity: Identity, event: HookEvent, key: str) -> Stored:
         if identity.sessions is not None and event.session_id not in identity.sessions:
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": event.session_id}))
-        return await self._hooks.add(event, key)
+        return await self._hooks.add(event, key, by=identity.token_id)
 
     async def reload_hooks(self, request: Request) -> Response:
         self._identity(request, "admin")
@@ -417,7 +416,9 @@ class HttpApi:
         return await self._file(request, request.path_params["path"])
 
     async def _file(self, request: Request, path: str) -> Response:
-        self._identity(request, "device")
+        if self._identity(request, "device").sessions is not None:
+            message = "This token is for some sessions only, and the files are those of the whole project"
+            raise HoldfastError(Fault.of("AUTH_INSUFFICIENT_SCOPE", message, context={"received": "sessions"}))
         if self._files is None:
             raise rejected(404, "This bridge shows no files: set project_root", "TOOL_FILE_NOT_FOUND")
         found = await asyncio.to_thread(self._files.read, path)

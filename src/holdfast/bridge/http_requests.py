@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.wire.messages import ConnectionMode
 
 __all__ = [
+    "bearer_token",
     "body_as",
     "choice",
     "idempotency_key",
@@ -52,15 +53,24 @@ def mode(request: Request, hub: Hub) -> ConnectionMode:
     )
 
 
+def bearer_token(header: str) -> str | None:
+    """Return the token of an `Authorization` header; None if it has another form.
+
+    >>> bearer_token("Bearer hf_1")
+    'hf_1'
+    """
+    return header[len(_BEARER) :].strip() if header.lower().startswith(_BEARER) else None
+
+
 def identify(request: Request, hub: Hub, *kinds: TokenKind) -> Identity:
     """Return the holder of the request's token, or raise why it may not ask."""
     if mode(request, hub) == "misconfigured":
         # Before the token is looked at: it has crossed the network for everybody to read.
         raise HoldfastError(Fault.of("CONN_INSECURE_TRANSPORT"))
-    header = request.headers.get("authorization", "")
-    if not header.lower().startswith(_BEARER):
+    token = bearer_token(request.headers.get("authorization", ""))
+    if token is None:
         raise HoldfastError(Fault.of("AUTH_REQUIRED"))
-    identity = hub.authenticator.identify(header[len(_BEARER) :].strip(), peer=peer_of(request))
+    identity = hub.authenticator.identify(token, peer=peer_of(request))
     identity.require(*kinds)
     return identity
 

@@ -76,8 +76,14 @@ _FINAL = (SessionState.CLOSED, SessionState.ERROR)
 _UNENDED = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
 _SHARED = 20
 """From so many places on, one device may have half of them."""
+_PLACE_S = 10.0
+"""When a client may ask again for a place that is taken by a session in use."""
 _RECENT_S = 86_400.0
 """How long ago a session may have been used that a new server goes on with by itself."""
+
+
+def _no_place(message: str, limit: int) -> HoldfastError:
+    return HoldfastError(Fault.of("CONN_LIMIT", message, retry_after=_PLACE_S, context={"limit": limit}))
 
 
 def _agent_of(record: SessionRecord) -> str:
@@ -207,13 +213,15 @@ class Hub:
         record = await self.record(session)
         if record.state is SessionState.CLOSED:
             raise HoldfastError(machine.closed(session))
-        if len(self.sessions) >= self.settings.max_sessions and not await self._make_room():
-            raise HoldfastError(Fault.of("CONN_LIMIT", context={"limit": self.settings.max_sessions}))
-        most = self._share(self.settings.max_sessions, self.settings.max_sessions_per_device)
-        if device and sum(each.opened_by == device for each in self.sessions.values()) >= most:
-            raise HoldfastError(
-                Fault.of("CONN_LIMIT", "Too many sessions of this token are in use", context={"limit": most})
-            )
+        all_, most = (
+            self.settings.max_sessions,
+            self._share(self.settings.max_sessions, self.settings.max_sessions_per_device),
+        )
+        of_device = sum(each.opened_by == device for each in self.sessions.values()) if device else 0
+        if of_device >= most and not await self._make_room(device):
+            raise _no_place("Too many sessions of this token are in use", most)
+        if len(self.sessions) >= all_ and not await self._make_room():
+            raise _no_place("Too many sessions are in use", all_)
         live = self._made(record)
         live.opened_by = device
         await live.open()
@@ -263,14 +271,20 @@ class Hub:
         if self.agent is not None and live.state not in _FINAL and not self._is_stopping:
             self.runner(live).start()
 
-    async def _make_room(self) -> bool:
-        """Put away a session that nobody uses: one that was left as it was when its grace was over, and whose agent rests."""
-        for live in tuple(self.sessions.values()):
-            if not self._is_left(live) or live.is_ending or (live.runner is not None and live.runner.is_busy):
+    async def _make_room(self, device: str = "") -> bool:
+        """Put away a session that nobody is in and whose agent rests: one whose grace is over, or the one that was left first.
+
+        device: the id of the token that has brought it into use, if another one does not help.
+        """
+        in_grace = {id_: place for place, id_ in enumerate(self._graces)}
+        for live in sorted(self.sessions.values(), key=lambda each: in_grace.get(each.id, -1)):
+            is_needed = live.is_used or live.is_ending or (live.runner is not None and live.runner.is_busy)
+            if is_needed or (device and live.opened_by != device):
                 continue
             if live.runner is not None:
                 await live.runner.leave(drains=True)
-            if self._is_left(live):
+            if not live.is_used and self.sessions.get(live.id) is live:
+                self._cancel_grace(live)
                 await self._put_aside(live)
                 return True
             self._wake(live)

@@ -441,6 +441,8 @@ class LiveSession:
             at_offset=self.top,
             state=self.state.value,
             turn=_turn(memory),
+            turn_number=memory.turn,
+            in_flight=memory.in_flight,
             pending_approvals=approvals,
             pending_questions=questions,
             stop_reason=memory.ended,
@@ -515,17 +517,22 @@ class LiveSession:
         payload = Question(question_id=question, kind="Auth.DeviceCode", prompt="", user_code=code)
         self._broadcast(self, "question", payload)
 
-    async def question_of_call(self, tool_call: str) -> str:
+    async def question_of_call(self, tool_call: str, shown: str = "") -> str:
         """Return the question about a tool call. One that waits comes first: ids of older versions were not unique.
 
-        Raises SESS_NOT_FOUND if there is none, and SESS_INTERACTION_MISMATCH if several wait.
+        shown: the id of the question that the sender has seen. Raises SESS_NOT_FOUND if there is none, and SESS_INTERACTION_MISMATCH if
+        several wait, or if the one that was shown is about another call.
         """
         await self.catch_up()
         waiting = []
         for each in (await self._memory()).pending():
             call = tool_call_of(msgspec.to_builtins(each))
+            if each.id == shown and call and tool_call not in (call, each.id):
+                raise mismatch(shown, f"tool call '{call}'", f"'{tool_call}'")
             if call and tool_call in (call, each.id):
                 waiting.append(each.id)
+        if shown:
+            return shown
         if len(waiting) > 1:
             raise mismatch(", ".join(waiting), "the question_id of one of them", f"tool call '{tool_call}'")
         # Whoever is late learns that it was answered.

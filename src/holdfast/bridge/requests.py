@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
 from holdfast.wire import messages as wire
-from holdfast.wire.envelope import Invalid, Violation, is_timestamp, stamp
+from holdfast.wire.envelope import Invalid, Violation, stamp, wall_of
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import Gap, Position
 from holdfast.wire.server import PUBLIC_WARNING
@@ -264,7 +263,7 @@ class Requests:
     async def _health(self, handle: Handle, check: wire.HealthCheck) -> None:
         machine, now = self._connection.machine, self._hub.clock.wall()
         is_public = machine.mode == "direct_public" and machine.phase.value == "awaiting_ack"
-        skew = _seconds(check.timestamp)
+        skew = wall_of(check.timestamp)
         status = wire.HealthStatus(
             status="warning" if is_public else "healthy",
             connection_mode=machine.mode,
@@ -401,9 +400,9 @@ class Requests:
         snapshot = await (await self._hub.look_at(session)).snapshot()
         await self._reply(handle, "snapshot", snapshot, session)
 
-    async def _end(self, handle: Handle, payload: wire.SessionEnd | wire.SessionPlain) -> None:
-        reason = payload.reason if isinstance(payload, wire.SessionEnd) else "user_request"
-        await self._hub.close(self._connection.live(handle.session_id), reason)
+    async def _end(self, handle: Handle, payload: wire.SessionEnd) -> None:
+        self._check_expiry(handle, payload.expires_at)
+        await self._hub.close(self._connection.live(handle.session_id), payload.reason)
         await self._acknowledge(handle)
 
     async def _pause(self, handle: Handle, _: wire.SessionPlain) -> None:
@@ -411,17 +410,25 @@ class Requests:
         await self._acknowledge(handle)
 
     async def _rename(self, handle: Handle, given: wire.SessionRename) -> None:
+        self._check_expiry(handle, given.expires_at)
         await admin.rename(self._hub.store, handle.session_id, given.title.strip(), by=self._identity.name)
         await self._acknowledge(handle)
 
-    async def _stop(self, handle: Handle, _: wire.SessionPlain) -> None:
+    async def _stop(self, handle: Handle, stop: wire.SessionStop) -> None:
+        self._check_expiry(handle, stop.expires_at)
         runner = self._connection.live(handle.session_id).runner
-        if runner is None or not await runner.stop_turn():
+        if runner is None or not await runner.stop_turn(stop.turn):
             message = f"Session '{handle.session_id}' has no turn to stop"
-            raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context={"session_id": handle.session_id}))
+            if stop.turn is not None:
+                message = (
+                    f"Turn {stop.turn} of session '{handle.session_id}' does not run (any more): nothing was stopped"
+                )
+            context = {"session_id": handle.session_id, "turn": stop.turn}
+            raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
         await self._acknowledge(handle)
 
     async def _command(self, handle: Handle, command: wire.Command) -> None:
+        self._check_expiry(handle, command.expires_at)
         live = self._connection.live(handle.session_id)
         runner = live.runner
         if runner is None or not await runner.command(command.run, command.command, self._identity.name):
@@ -486,7 +493,7 @@ class Requests:
             return [error for _ in messages]
 
     def _check_expiry(self, handle: Handle, expires_at: str | None) -> None:
-        until = None if expires_at is None else _seconds(expires_at)
+        until = None if expires_at is None else wall_of(expires_at)
         if expires_at is not None and until is None:
             raise _invalid(handle.message, "payload.expires_at", "iso8601", expires_at)
         if until is not None and until <= self._hub.clock.wall():
@@ -500,7 +507,7 @@ class Requests:
 
     async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
         live = self._connection.live(handle.session_id)
-        question = response.question_id or await live.question_of_call(response.tool_call_id)
+        question = await live.question_of_call(response.tool_call_id, response.question_id)
         if response.decision == "modified":
             given = GivenAnswer.no(self._modified(handle, response))
         else:
@@ -556,7 +563,7 @@ class Requests:
             return await self._replay_after(handle, live, asked.since_offset, asked.epoch or live.epoch)
         since = None
         if asked.since is not None:
-            wall = _seconds(asked.since)
+            wall = wall_of(asked.since)
             if wall is None:
                 raise _invalid(handle.message, "payload.since", "iso8601", asked.since)
             since = stamp(wall)
@@ -564,8 +571,8 @@ class Requests:
         everything, _ = live.held_since(None)
         if since is not None and everything and not held:
             # A time after the newest message is the time of another clock, so nobody knows what is missing.
-            newest = _seconds(everything[-1].timestamp) or 0.0
-            is_complete = (_seconds(since) or 0.0) <= newest + 1.0
+            newest = wall_of(everything[-1].timestamp) or 0.0
+            is_complete = (wall_of(since) or 0.0) <= newest + 1.0
         held = self._without_seen(held)
         fields = {"session_id": live.id, "complete": is_complete}
         frame = replay_frame(
@@ -606,16 +613,6 @@ def _protocol(auth: wire.Auth) -> int:
         context = {"expected": list(PROTOCOLS), "received": sorted(wanted)}
         raise HoldfastError(Fault.of("PROTO_VERSION_INCOMPATIBLE", context=context))
     return max(common)
-
-
-def _seconds(text: str) -> float | None:
-    """Return the wall clock of a time stamp; None if it is none."""
-    if not is_timestamp(text):
-        return None
-    try:
-        return datetime.fromisoformat(text.replace(",", ".")).astimezone(UTC).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _invalid(message: Envelope, field: str, constraint: str, received: Any = None) -> HoldfastError:

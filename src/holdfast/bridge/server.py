@@ -104,7 +104,7 @@ class Bridge:
         self.tokens: Authenticator = tokens or Tokens(
             settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)
         )
-        self.app = Guard(self._serve, settings, report=self._report)
+        self.app = Guard(self._serve, settings, report=self._report, tokens=self.tokens)
         """The ASGI application. It works while the bridge is open."""
         self._given = store
         self._runtime = runtime

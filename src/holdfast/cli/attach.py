@@ -124,6 +124,15 @@ class _Attached:
         """The offset of the last message that was sent from here."""
         self._answers = self._answered = 0
         """The offsets of the message that the last turn answers, and of the last one whose turn has ended."""
+        self._mine: set[int] = set()
+        """The offsets of the messages that were sent from here."""
+        self._failed: set[int] = set()
+        """The offsets of the messages whose turns have ended without an answer."""
+        self._is_in_turn = False
+        self._has_answered = False
+        """Whether a question was answered from here, and the turn goes on with the answer."""
+        self._exit = Exit.OK
+        """What a script exits with: why a line of it came to nothing."""
         self._is_caught_up = asyncio.Event()
         self._is_settled = asyncio.Event()
         """Set while nothing more can come for a script: its last message is answered, or a person must answer first."""
@@ -165,7 +174,7 @@ class _Attached:
                 else "lost: use --outbox FILE to keep such messages"
             )
             narrate(f"not stored by the bridge yet, and {kept}: {each.text}")
-        if self._questions and self._sent > self._answered and not sys.stdin.isatty():
+        if self._questions and (self._sent > self._answered or self._has_answered) and not sys.stdin.isatty():
             question, session = next(iter(self._questions.values())), self._flags.session
             answer = command(None, "answer", session, question.id, answer_word(question.kind))
             here = shlex.join(("holdfast", "attach", session, "--url", self._flags.url))
@@ -175,7 +184,11 @@ class _Attached:
                 f"at a terminal: {here}",
             )
             return Exit.REFUSED
-        return Exit.OK if self._flags.outbox or not client.pending else Exit.EXHAUSTED
+        if client.pending and not self._flags.outbox:
+            return Exit.EXHAUSTED
+        if sys.stdin.isatty() or self._exit:
+            return Exit.OK if sys.stdin.isatty() else self._exit
+        return Exit.FAILED if self._mine & self._failed else Exit.OK
 
     # --- what is typed ---
 
@@ -205,8 +218,7 @@ class _Attached:
         """Wait until what was sent is answered, or a question waits."""
         await asyncio.gather(*self._sends)
         self._note_progress()
-        if self._sent:
-            await self._is_settled.wait()
+        await self._is_settled.wait()
 
     async def _typed(self, session: RemoteSession, line: str) -> None:
         word = line.strip()
@@ -227,11 +239,15 @@ class _Attached:
             elif self._questions:
                 await self._answer(session, next(iter(self._questions.values())), word)
             else:
-                self._sent = max(self._sent, await session.send(line))
+                offset = await session.send(line)
+                self._mine.add(offset)
+                self._sent = max(self._sent, offset)
         except HoldfastError as error:
             # If the client has given up, `_follow` ends with the same error.
             if session.ended_with is None:
                 narrate(f"not accepted: {error}")
+                self._has_answered = False
+                self._exit = Exit(error.fault.entry.exit_code)
         return None
 
     def _show_pending(self) -> None:
@@ -265,6 +281,7 @@ class _Attached:
             )
         # Somebody else may answer meanwhile; then the next line is not for this question.
         self._questions.pop(question.id, None)
+        self._has_answered = self._is_in_turn
         self._note_progress()
         await session.answer(question.id, answer)
         return None
@@ -308,19 +325,24 @@ class _Attached:
                 self._note_progress()
             case Recovery(run=run, can=can):
                 self._waiting = run if can else ""
-            case State():
+            case State(in_flight=in_flight):
+                self._is_in_turn = in_flight
                 self._is_caught_up.set()
             case SessionEvent(event="turn_started", details=details):
-                self._answers = details.get("answers", 0)
+                self._answers, self._is_in_turn = details.get("answers", 0), True
             case SessionEvent(event="turn_ended"):
                 self._answered = max(self._answered, self._answers)
+                if message.details.get("outcome", "ok") != "ok":
+                    self._failed.add(self._answers)
+                    self._exit = Exit.FAILED if self._has_answered else self._exit
+                self._has_answered = self._is_in_turn = False
                 self._note_progress()
             case _:
                 pass
 
     def _note_progress(self) -> None:
         """Notice whether the turn has ended that answers the last message from here, also if it failed and said nothing, or a question waits."""
-        if self._sent and (self._sent <= self._answered or self._questions):
+        if self._questions or not (self._has_answered or self._sent > self._answered):
             self._is_settled.set()
         else:
             # Another line was sent after this was noticed, or somebody has answered.

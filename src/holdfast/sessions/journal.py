@@ -33,7 +33,7 @@ from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
 from holdfast.stores.encryption import unreadable
 from holdfast.stores.errors import damaged, set_back
-from holdfast.stores.store import PAGE_BYTES, submits
+from holdfast.stores.store import submits
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
@@ -419,10 +419,8 @@ class Journal:
             return page
         if not page or page[0].id != last:
             raise self._stop(set_back(self.session, seen, page[0].offset if page else seen - 1))
-        # A large entry is a page of its own.
-        if len(page) == 1 and len(bytes(page[0].body)) >= PAGE_BYTES:
-            return await self.store.read(self.session, after=seen)
-        return page[1:]
+        # A page of one entry does not say that the log ends: the next entry may have found no room beside it.
+        return page[1:] or await self.store.read(self.session, after=seen)
 
     def _stop(self, error: HoldfastError) -> HoldfastError:
         """Write nothing more, for the reason of this error; return it."""

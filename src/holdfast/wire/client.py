@@ -36,7 +36,7 @@ from holdfast.wire.client_effects import (
     TokenNeeded,
 )
 from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
-from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
+from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp, wall_of
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
 from holdfast.wire.outbox import AckResult, Outbox, Outgoing
 from holdfast.wire.position import Position
@@ -111,6 +111,9 @@ class ClientConnection:
         although the connection lives. The client connects again, and sends it again.
     accept_public: whether its user accepts that the bridge is reached over the public internet without a tunnel.
     """
+
+    _ahead = 0.0
+    """Seconds that the clock of the server is ahead of the client's. The clock of a phone may be hours off."""
 
     def __init__(
         self,
@@ -230,7 +233,12 @@ class ClientConnection:
         if expires_at is not None:
             content["expires_at"] = stamp(expires_at)
         envelope = self._envelope(type_, content)
-        message = Outgoing(envelope.id, session, encode(envelope), expires_at)
+        try:
+            frame = encode(envelope)
+        except UnicodeEncodeError as error:
+            expected = "a text that UTF-8 has an encoding for"
+            raise InvalidError.saying("message", expected, f"a text with {error.object[error.start]!a}") from None
+        message = Outgoing(envelope.id, session, frame, expires_at)
         self.outbox.require_room(message)
         return message
 
@@ -451,6 +459,8 @@ class ClientConnection:
         interval = payload.get("heartbeat_interval_ms")
         if isinstance(interval, int) and interval > 0:
             self._beats = (interval / 1000, self._beats[1])
+        server_time = wall_of(payload.get("server_time"))
+        self._ahead = 0.0 if server_time is None else server_time - self._clock.wall()
         self._settle()
         online: list[ClientEffect] = [Online(payload), *self._limited(payload.get("limits"))]
         if payload.get("connection_mode") != "direct_public":
@@ -508,6 +518,9 @@ class ClientConnection:
             return self._not_joined(session, _fault_of("error", message.payload))
         if message.id not in self.outbox:
             return [Deliver(message)]
+        if message.payload.get("code") == "SESS_STORE_UNAVAILABLE":
+            # A store that is locked or starts again cannot take it just now. It goes again, with those after it, until it expires.
+            return [Drop(CloseCode.TRY_LATER), *self._again(_fault_of("error", message.payload))]
         return self._settled([AckResult(id=message.id, status="rejected", error=message.payload)])
 
     def _not_joined(self, session: str, fault: Fault) -> list[ClientEffect]:
@@ -518,8 +531,8 @@ class ClientConnection:
             # Somebody else has made it meanwhile.
             found.creation = None
             return [self._join(session)]
-        if fault.retryable:
-            # The server cannot just now. It is asked again as after a loss of the connection.
+        if fault.retryable or (fault.code == "CONN_LIMIT" and found.position is not None):
+            # The server cannot just now, or others have taken the place of a session that the client was in. It is asked again as after a loss of the connection.
             return [Drop(CloseCode.TRY_LATER), *self._again(fault)]
         del self._sessions[session]
         self._settle()
@@ -638,7 +651,17 @@ class ClientConnection:
             return []
         effects = self._expire()
         joined = {session for session, found in self._sessions.items() if found.is_joined}
-        return effects + [Send(message.frame) for message in self.outbox.to_send(joined, self._clock.monotonic())]
+        return effects + [
+            Send(self._by_server_clock(message)) for message in self.outbox.to_send(joined, self._clock.monotonic())
+        ]
+
+    def _by_server_clock(self, message: Outgoing) -> bytes:
+        """Return the frame of a message. If it expires, the server judges that by its own clock."""
+        if message.expires_at is None or not self._ahead:
+            return message.frame
+        document = msgspec.json.decode(message.frame)
+        document["payload"]["expires_at"] = stamp(message.expires_at + self._ahead)
+        return msgspec.json.encode(document)
 
     def _expire(self) -> list[ClientEffect]:
         return [Expired(message) for message in self.outbox.expired(self._clock.wall())]

@@ -31,6 +31,7 @@ __all__ = [
     "read",
     "read_json",
     "stamp",
+    "wall_of",
     "write",
 ]
 
@@ -205,6 +206,20 @@ def stamp(wall: float) -> str:
 @lru_cache(maxsize=64)
 def _second(wall: int) -> str:
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+
+
+def wall_of(text: Any) -> float | None:
+    """Return the wall clock of a time stamp; None if it is none.
+
+    >>> wall_of("1970-01-01T00:01:00Z")
+    60.0
+    """
+    if not is_timestamp(text):
+        return None
+    try:
+        return datetime.fromisoformat(text.replace(",", ".")).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def is_timestamp(text: Any) -> bool:

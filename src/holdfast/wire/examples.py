@@ -91,7 +91,7 @@ CLIENT_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "session_pause": {},
     "session_close": {},
     "session_snapshot": _SESSION_ONLY,
-    "stop": {},
+    "stop": {"turn": 4},
 }
 """The payload of an example of every message from the client."""
 
@@ -190,6 +190,8 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "at_offset": 180,
         "state": "active",
         "turn": "requires_action",
+        "turn_number": 4,
+        "in_flight": True,
         "pending_questions": [{"question_id": "3f6e1d2c", "kind": "Ask", "prompt": "Deploy where?"}],
         "unacked_client_ids": [],
     },

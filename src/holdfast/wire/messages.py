@@ -219,12 +219,15 @@ class Command(_OfSession, frozen=True, kw_only=True):
         Meta(min_length=1, max_length=256, description="The id of the operation, as its `recovery` messages have it."),
     ]
     command: Literal["retry_now", "fall_back", "cancel"]
+    expires_at: Time | None = None
+    """Not done after this time."""
 
 
 class SessionEnd(_OfSession, frozen=True, kw_only=True):
     """Ends the session for good."""
 
     reason: Literal["user_request", "timeout", "error", "completed"] = "user_request"
+    expires_at: Time | None = None
 
 
 class SessionRename(_OfSession, frozen=True, kw_only=True):
@@ -232,10 +235,20 @@ class SessionRename(_OfSession, frozen=True, kw_only=True):
 
     title: Name
     """Empty: none, and clients show the id."""
+    expires_at: Time | None = None
+
+
+class SessionStop(_OfSession, frozen=True, kw_only=True):
+    """Stops the turn that runs. The session stays."""
+
+    turn: Annotated[int, Meta(ge=1)] | None = None
+    """The number of the turn. Another turn is not stopped. Without it: whichever runs."""
+    expires_at: Time | None = None
+    """Not done after this time."""
 
 
 class SessionPlain(_OfSession, frozen=True, kw_only=True):
-    """Leaves, pauses or closes the session, stops its turn, or asks for a snapshot of it."""
+    """Leaves or pauses the session, or asks for a snapshot of it."""
 
 
 FROM_CLIENT: dict[str, type[Payload]] = {
@@ -262,9 +275,9 @@ FROM_CLIENT: dict[str, type[Payload]] = {
     "session_rename": SessionRename,
     "session_leave": SessionPlain,
     "session_pause": SessionPlain,
-    "session_close": SessionPlain,
+    "session_close": SessionEnd,
     "session_snapshot": SessionPlain,
-    "stop": SessionPlain,
+    "stop": SessionStop,
 }
 """What a client may send, and what it contains."""
 
@@ -403,6 +416,10 @@ class SessionStatePayload(Payload, frozen=True, kw_only=True):
     at_offset: int
     state: str
     turn: Doing
+    turn_number: int | None = None
+    """The number of the turn that runs, or of the last one; 0: there was none."""
+    in_flight: bool = False
+    """Whether that turn runs. A question may also wait without one."""
     stop_reason: str = ""
     """How the last turn ended, if none runs: `ok`, or why it failed or was cancelled."""
     pending_approvals: list[Any] = []

@@ -222,6 +222,7 @@ class Client:
         return None if file is None else file.positions.get(session)
 
     def _session(self, session: str, **more: Any) -> RemoteSession:
+        options.name("session", session)
         return RemoteSession(self._driver, session, limit=self._inbox, wait=not self._offline, **more)
 
 

@@ -204,6 +204,10 @@ class State(_Message, frozen=True, kw_only=True):
     state: str
     turn: str = "idle"
     """`running`, `idle`, or `requires_action`: it waits for an answer."""
+    turn_number: int | None = None
+    """The number of the turn that runs, or of the last one; 0: there was none. None: the server is older and does not say it."""
+    in_flight: bool = False
+    """Whether that turn runs. A question may also wait without one."""
     at_offset: int = 0
     stop_reason: str = ""
     pending_questions: list[Any] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from holdfast.bridge.client.messages import Gap, Question, QuestionClosed, State
+from holdfast.bridge.client.messages import Gap, Question, QuestionClosed, SessionEvent, State
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions.questions.question import Answer
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from holdfast.wire.position import Position
 
 __all__ = ["RemoteSession"]
+
+_COMMAND_EXPIRES_S = 30.0
+"""After this many seconds a command that could not be sent is not sent any more: what it is about has changed."""
 
 
 class RemoteSession:
@@ -41,7 +44,8 @@ class RemoteSession:
     A `Text` is a piece of an answer. The turn is over when the `SessionEvent` with `turn_ended` comes.
 
     Entering the block raises `HoldfastError` if there is no such session (SESS_NOT_FOUND) or if the client has given up. The iteration
-    goes on over lost connections; it raises when the client gives up, and ends when the block or the client ends.
+    goes on over lost connections; it raises when the client gives up, and ends when the block or the client ends, and when the session is
+    closed for good.
     """
 
     def __init__(self, driver: Driver, id_: str, *, limit: int, wait: bool, **options: Any) -> None:
@@ -61,6 +65,11 @@ class RemoteSession:
         self._snapshot: asyncio.Future[Snapshot] | None = None
         self._asked: dict[str, str] = {}
         """The questions that came and are open, each with the hash of exactly what it asks."""
+        self._turn: int | None = None
+        """The number of the turn that runs, or of the last one, as far as anything has come; None: nobody said it yet."""
+        self._is_in_turn = False
+        self._is_closed = False
+        """Whether the end of its log has come: somebody has closed it."""
         self._is_over = False
         self._error: BaseException | None = None
         self.about: dict[str, Any] = {}
@@ -105,7 +114,7 @@ class RemoteSession:
                 return self._take()
             if self._error is not None:
                 raise self._error
-            if self._is_over:
+            if self._is_over or self._is_closed:
                 raise StopAsyncIteration
             if self._has_gap:
                 # The application went on without a snapshot. It gets one, because nothing else can follow a gap.
@@ -148,27 +157,47 @@ class RemoteSession:
             payload["arguments_hash"] = shown
         await self._driver.send(self.id, "answer", payload, expires)
 
-    async def command(self, run: str, command: Literal["retry_now", "fall_back", "cancel"]) -> None:
-        """Tell an operation that waits what to do: `await session.command(recovery.run, "retry_now")`."""
-        await self._driver.send(self.id, "command", {"run": run, "command": command}, None)
+    async def command(
+        self,
+        run: str,
+        command: Literal["retry_now", "fall_back", "cancel"],
+        *,
+        expires: float | None = _COMMAND_EXPIRES_S,
+    ) -> None:
+        """Tell an operation that waits what to do: `await session.command(recovery.run, "retry_now")`.
 
-    async def stop(self) -> None:
-        """Stop what the agent does now. The session stays."""
-        await self._driver.send(self.id, "stop", {}, None)
+        While the client is not connected it waits, for `expires` seconds at most. Then it raises, and is not sent any more.
+        """
+        await self._driver.send(self.id, "command", {"run": run, "command": command}, expires)
 
-    async def rename(self, title: str) -> None:
+    async def stop(self, *, expires: float | None = _COMMAND_EXPIRES_S) -> None:
+        """Stop what the agent does now. The session stays.
+
+        Only the turn is stopped that runs as far as this client knows, or that comes next if none runs. While the client is not
+        connected this waits, for `expires` seconds at most. Raises `HoldfastError`: SESS_ILLEGAL_TRANSITION if that turn does not run
+        any more, SYS_TIMEOUT if it could not be sent in time.
+        """
+        turn = self._turn
+        # A client that holds messages back, or lacks some, does not know which turn runs.
+        is_known = turn is not None and not (self._is_held_back or self._has_gap)
+        payload = {"turn": turn if self._is_in_turn else (turn or 0) + 1} if is_known else {}
+        await self._driver.send(self.id, "stop", payload, expires)
+
+    async def rename(self, title: str, *, expires: float | None = _COMMAND_EXPIRES_S) -> None:
         """Give the session another title, for everybody; its id stays: `await session.rename("Release 42, second try")`.
 
-        Raises `HoldfastError`: AUTH_FORBIDDEN for an observer, PROTO_INVALID_MESSAGE for a title that is too long, SESS_CLOSED.
+        Raises `HoldfastError`: AUTH_FORBIDDEN for an observer, PROTO_INVALID_MESSAGE for a title that is too long, SESS_CLOSED,
+        SYS_TIMEOUT if it could not be sent within `expires` seconds.
         """
-        await self._driver.send(self.id, "session_rename", {"title": title}, None)
+        await self._driver.send(self.id, "session_rename", {"title": title}, expires)
 
-    async def close(self) -> None:
+    async def close(self, *, expires: float | None = _COMMAND_EXPIRES_S) -> None:
         """Close the session for good, and stop what its agent does: `await session.close()`. Its log stays.
 
-        Raises `HoldfastError`: AUTH_FORBIDDEN for an observer, SESS_CLOSED if somebody else was first.
+        Raises `HoldfastError`: AUTH_FORBIDDEN for an observer, SESS_CLOSED if somebody else was first, SYS_TIMEOUT if it could not be
+        sent within `expires` seconds.
         """
-        await self._driver.send(self.id, "session_close", {}, None)
+        await self._driver.send(self.id, "session_close", {}, expires)
 
     async def reload(self) -> Snapshot:
         """Load the session as it is: `snapshot.state`. Messages from before it are skipped, and what follows begins after it."""
@@ -205,6 +234,11 @@ class RemoteSession:
                 self._asked.pop(id_, None)
             case State(pending_approvals=approvals, pending_questions=questions):
                 self._know_open((*approvals, *questions))
+                self._turn, self._is_in_turn = message.turn_number, message.in_flight
+            case SessionEvent(event="session_closed"):
+                self._is_closed = True
+            case SessionEvent(event="turn_started" | "turn_ended", details={"turn": int(turn)}):
+                self._turn, self._is_in_turn = turn, message.event == "turn_started"
         self._inbox.append(message)
         self._changed.set()
         if len(self._inbox) >= self._limit and not self._is_held_back:
@@ -220,6 +254,7 @@ class RemoteSession:
         """A snapshot has come. What was not read yet is a part of it."""
         state = snapshot.state if isinstance(snapshot.state, dict) else {}
         self._know_open((*state.get("pending_approvals", ()), *state.get("pending_questions", ())))
+        self._turn, self._is_in_turn = state.get("turn"), bool(state.get("in_flight"))
         kept = [message for message in self._inbox if message.position is None and not isinstance(message, Gap)]
         self._inbox.clear()
         self._inbox.extend(kept)

@@ -285,6 +285,8 @@ export type Message =
         at_offset: number;
         state: string;
         turn: "running" | "idle" | "requires_action";
+        turn_number?: number | null;
+        in_flight?: boolean;
         stop_reason?: string;
         pending_approvals?: ApprovalRequired[];
         pending_questions?: Question[];

@@ -530,6 +530,9 @@ export class Session {
   #unfinished = null;
   /** The questions that came and are open, by id: what each asks exactly, and about which call. */
   #asked = new Map();
+  /** The number of the turn that runs, or of the last one, as far as anything has come; null: nobody said it yet. */
+  #turn = null;
+  #isInTurn = false;
   #do;
 
   constructor(id, actions) {
@@ -565,9 +568,11 @@ export class Session {
     return this.#do.send("command", { run, command }, { expires: COMMAND_EXPIRES_S });
   }
 
-  /** Stop the turn that runs. */
+  /** Stop the turn that runs as far as this client knows, or that comes next if none runs. Rejects if that turn does not run any more. */
   stop() {
-    return this.#do.send("stop", {}, { expires: COMMAND_EXPIRES_S });
+    // A client that holds messages back does not know which turn runs.
+    const turn = this.#isHeldBack || this.#turn === null ? {} : { turn: this.#isInTurn ? this.#turn : this.#turn + 1 };
+    return this.#do.send("stop", turn, { expires: COMMAND_EXPIRES_S });
   }
 
   /** Give the session another title, for everybody. Its id stays. */
@@ -637,6 +642,12 @@ export class Session {
   #know({ type, payload }) {
     if (type === "question" || type === "approval_required") this.#asked.set(payload.question_id, payload);
     if (type === "question_closed" || type === "approval_resolved") this.#asked.delete(payload.question_id);
+    if (type === "session_state") [this.#turn, this.#isInTurn] = [payload.turn_number ?? null, Boolean(payload.in_flight)];
+    if (type === "snapshot") [this.#turn, this.#isInTurn] = [payload.state?.turn ?? null, Boolean(payload.state?.in_flight)];
+    // The messages between are missing.
+    if (type === "gap") this.#turn = null;
+    if (type === "session_event" && /^turn_(started|ended)$/.test(payload.event) && Number.isInteger(payload.turn))
+      [this.#turn, this.#isInTurn] = [payload.turn, payload.event === "turn_started"];
     const state = type === "session_state" ? payload : type === "snapshot" ? payload.state : null;
     if (!state) return;
     const open = [...(state.pending_approvals ?? []), ...(state.pending_questions ?? [])];

@@ -427,6 +427,8 @@ export class Machine {
     this.asked = new Map();
     // When it was noticed last that this side was asleep. Time before that is not held against the server.
     this.awakeAt = 0;
+    /** Seconds that the clock of the server is ahead of the client's. The clock of a phone may be hours off. */
+    this.ahead = 0;
     // Whether the server has let it in since `connect`.
     this.wasAccepted = false;
     // The code and reason of the last close because of a message that the server could not read; null: there was progress since.
@@ -694,6 +696,8 @@ export class Machine {
     this.asked.clear();
     const interval = payload.heartbeat_interval_ms;
     if (Number.isInteger(interval) && interval > 0) this.beats = [interval / 1000, this.beats[1]];
+    const { server_time: serverTime } = payload;
+    this.ahead = isTimestamp(serverTime) ? Date.parse(serverTime) / 1000 - this.clock.wall() : 0;
     this.#settle();
     const online = [{ effect: "online", ack: payload }, ...this.#limited(payload.limits)];
     if (payload.connection_mode !== "direct_public") return [...online, ...this.#joinAll()];
@@ -756,6 +760,10 @@ export class Machine {
     this.joins.delete(message.id);
     if (session !== undefined && this.sessions.has(session)) return this.#notJoined(session, faultOf("error", message.payload));
     if (!this.outbox.has(message.id)) return [deliver(message)];
+    if (message.payload.code === "SESS_STORE_UNAVAILABLE") {
+      // A store that is locked or starts again cannot take it just now. It goes again, with those after it, until it expires.
+      return [drop(CloseCode.TRY_LATER), ...this.#again(faultOf("error", message.payload))];
+    }
     return this.#settled([{ id: message.id, status: "rejected", error: message.payload }]);
   }
 
@@ -768,8 +776,10 @@ export class Machine {
       member.creation = null;
       return [this.#join(session)];
     }
-    // The server cannot just now. It is asked again as after a loss of the connection.
-    if (found.retryable) return [drop(CloseCode.TRY_LATER), ...this.#again(found)];
+    // The server cannot just now, or others have taken the place of a session that the client was in. It is asked again as after a loss of
+    // the connection.
+    const isCrowdedOut = found.code === "CONN_LIMIT" && member.position !== null;
+    if (found.retryable || isCrowdedOut) return [drop(CloseCode.TRY_LATER), ...this.#again(found)];
     this.sessions.delete(session);
     this.#settle();
     return [{ effect: "not_joined", session_id: session, fault: found }];
@@ -886,7 +896,15 @@ export class Machine {
     if (this.status !== "connected" || this.outbox.count === 0) return [];
     const over = this.#expire();
     const joined = new Set([...this.sessions].filter(([, found]) => found.isJoined).map(([session]) => session));
-    return [...over, ...this.outbox.toSend(joined, this.clock.monotonic()).map(({ frame }) => ({ effect: "send", frame }))];
+    return [...over, ...this.outbox.toSend(joined, this.clock.monotonic()).map((message) => ({ effect: "send", frame: this.#byServerClock(message) }))];
+  }
+
+  /** Return the frame of a message. If it expires, the server judges that by its own clock. */
+  #byServerClock({ frame, expires_at: expiresAt }) {
+    if (expiresAt === null || !this.ahead) return frame;
+    const document = JSON.parse(frame);
+    document.payload.expires_at = stamp(expiresAt + this.ahead);
+    return JSON.stringify(document);
   }
 
   #expire() {
