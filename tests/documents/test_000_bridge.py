@@ -1279,10 +1279,14 @@ def test_N0_15_an_address_that_asks_too_often_learns_when_to_come_back():
             rates = (await client.get("/info")).json()["limits"]["requests_per_minute"]
             assert {rates[path] for path in ("/health", "/info", "/files")} == {60}
             assert (rates["/hooks/event"], rates["/hooks/batch"], rates["/sessions"]) == (120, 10, 30)
-            statuses = [(await client.get("/sessions")).status_code for _ in range(30)]
-            over = await client.get("/sessions")
-            assert (set(statuses), over.status_code) == ({200}, 429)
+            stranger = {"authorization": "Bearer nobody"}
+            statuses = [(await client.get("/sessions", headers=stranger)).status_code for _ in range(30)]
+            over = await client.get("/sessions", headers=stranger)
+            assert (set(statuses), over.status_code) == ({401}, 429)
             assert int(over.headers["retry-after"]) <= 60
+            # The holder of a right token has as many of its own.
+            statuses = [(await client.get("/sessions")).status_code for _ in range(31)]
+            assert (set(statuses[:30]), statuses[30]) == ({200}, 429)
 
     run(work)
 
