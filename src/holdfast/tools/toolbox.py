@@ -184,7 +184,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """Return the answer for a call that failed: the shape of the fault that a model may see."""
         shown = fault.for_model(redactor=process_redactor())
         value = None if fault.partial is None else fault.partial.payload
-        return cls(content=encodable(as_text(shown)), is_error=True, fault=fault, value=value)
+        content = encodable(as_text(shown))
+        if len(content) > _OUTPUT_CAP:
+            # JSON writes a backslash as two, and a control character as six.
+            content = as_text(structured(shown, _OUTPUT_CAP))
+        return cls(content=content, is_error=True, fault=fault, value=value)
 
     @classmethod
     def not_made(cls, fault: Fault, tool: str) -> Answer:
