@@ -329,3 +329,13 @@ test("S0-12 an attempt that hangs is given up: its connection ends, and what it 
   client.wake();
   assert.ok((await sent) >= 1);
 });
+
+test("a stop names the turn that comes next if none runs", async () => {
+  const { client } = connected();
+  client.connect();
+  const id = name();
+  const session = client.join(id, { create: true });
+  await until(session, "session_state");
+  await assert.rejects(session.stop(), { code: "SESS_ILLEGAL_TRANSITION", message: new RegExp(`^Turn 1 of session '${id}' does not run`) });
+  client.close();
+});
