@@ -1,4 +1,4 @@
-"""The documents that Holdfast implements, one module for each: everything that a document names, under its name.
+"""The documents that Holdfast implements, one module for each: what a user of a document imports, under the names it has there.
 
 bridge    000, errors and recovery of a bridge between clients and agents
 spec016   001, error recovery and resilience
