@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast import Fault, HoldfastError, Session, tool
-from holdfast.sessions import Answer, Question, answer
+from holdfast.sessions import Answer, Question, answer, openings
 from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, EncryptedStore, MemoryStore, NewSession, SessionState
@@ -122,6 +122,7 @@ def _deploy(plan: str) -> str:
 def step_has_other_arguments() -> Fault:
     async def work(store: MemoryStore) -> None:
         for plan in ("version 1", "version 2"):
+            openings._KEPT.clear()  # another run of the program
             async with Session.open("s", store=store) as session:
                 await session.step(_deploy, plan)
 

@@ -43,11 +43,21 @@ def _unfit(*, is_damaged: bool) -> Fault:
         return _fault(Task("zebra", use=ContextUse(fresh=True, inherit="none")), _says("a"), context=index)
 
 
+class _Vanishing(ContextIndex):
+    """Somebody deletes the files after they were found."""
+
+    async def match(self, query: str, **options: Any) -> Any:
+        found = await super().match(query, **options)
+        for match in found.matches:
+            (self.root / match.path).unlink(missing_ok=True)
+        return found
+
+
 def _unreadable() -> Fault:
-    """Return the fault of a file that fits by its name, and cannot be read as text."""
+    """Return the fault of a file that fits by its name, and is gone when it is read."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "zebra.txt").write_bytes(b"\xff\xfe stripes")
-        index = ContextIndex(folder)
+        (Path(folder) / "zebra.txt").write_text("stripes")
+        index = _Vanishing(folder)
         return _fault(Task("zebra", use=ContextUse(fresh=True, inherit="none")), _says("a"), context=index)
 
 

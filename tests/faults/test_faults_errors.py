@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.actors import AskTimeoutError, ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
 from holdfast.actors.process import RemoteError
+from holdfast.actors.resilience import OperationCancelledError, OperationTimeoutError, _ReturnedError
 from holdfast.actors.virtual import SaveError
 from holdfast.agents.command_faults import CommandError, CommandTimeoutError
 from holdfast.agents.usage_limit import ParkedError
@@ -51,6 +52,8 @@ LEAVES = {
     InvalidError: ("CONFIG_OPTION_INVALID", (ValueError,)),
     MissingExtraError: ("SYS_DEPENDENCY_MISSING", (ModuleNotFoundError,)),
     AskTimeoutError: ("SYS_TIMEOUT", (TimeoutError,)),
+    OperationTimeoutError: ("TOOL_TIMEOUT", (TimeoutError,)),
+    OperationCancelledError: ("SYS_CANCELLED", ()),
     ChildNotFoundError: ("ACTOR_NOT_FOUND", (LookupError,)),
     ChildStoppedError: ("ACTOR_STOPPED", ()),
     GaveUpError: ("ACTOR_MAX_RESTARTS", ()),
@@ -73,8 +76,8 @@ LEAVES = {
     UnboundSymbolError: ("TASK_UNBOUND_SYMBOL", (WorkflowError,)),
     StreamDeadlineError: ("PROVIDER_STREAM_CUT", (StreamCutError, DeadlineError, TimeoutError)),
 }
-INSIDE = {FailedResponseError}
-"""It carries a response through the recovery, and no caller gets it."""
+INSIDE = {FailedResponseError, _ReturnedError}
+"""Each carries a response through the recovery, and no caller gets it."""
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 
 

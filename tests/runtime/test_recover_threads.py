@@ -108,10 +108,10 @@ def test_the_thread_sees_the_callers_context_and_the_operation() -> None:
 
 
 def test_a_late_call_is_retried_in_a_thread_of_its_own(release: threading.Event) -> None:
-    calls: list[str] = []
+    calls: list[threading.Thread] = []
 
     def first_hangs() -> str:
-        calls.append(threading.current_thread().name)
+        calls.append(threading.current_thread())
         if len(calls) == 1:
             release.wait()
         return "second"
@@ -120,7 +120,7 @@ def test_a_late_call_is_retried_in_a_thread_of_its_own(release: threading.Event)
     recovery = recover("claude", policy, effect="read", threads=True, runtime=runtime)
     assert recovery.call(first_hangs) == "second"
     assert len(set(calls)) == 2
-    assert threading.current_thread().name not in calls
+    assert threading.current_thread() not in calls
 
 
 @pytest.mark.parametrize("target", ["claude", "tool:charge", None])

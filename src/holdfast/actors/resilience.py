@@ -274,6 +274,7 @@ class CircuitBreaker:
     name: what events call it, `service:NAME`. Breakers of one name share one circuit.
     """
 
+    @options.suggests
     def __init__(
         self, config: CircuitBreakerConfig | None = None, *, name: str | None = None, runtime: Runtime | None = None
     ) -> None:

@@ -150,6 +150,7 @@ class ReplayBuffer:
     offsets. Wrong numbers raise `InvalidError`.
     """
 
+    @options.suggests
     def __init__(self, *, clock: Clock, max_size: int = RING_BYTES, max_age: float = RING_AGE_S) -> None:
         self._clock = clock
         self._ring = Ring(epoch="", max_bytes=max_size, max_age=max_age)
