@@ -114,8 +114,10 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
     is_unsafe: bool = False
 
     def is_of_other(self, use: Use) -> bool:
-        """Whether a use is certainly a call of another task: an unsafe one is never handed over then."""
-        return self.is_unsafe and not self.identity.key and work_for_others(self.task, use.task or "")
+        """Whether a use of an earlier run is certainly a call of another task: an unsafe one is never handed over then."""
+        return (
+            self.is_unsafe and use.seen is None and not self.identity.key and work_for_others(self.task, use.task or "")
+        )
 
 
 class Uses:
