@@ -272,6 +272,8 @@ class CircuitBreaker:
         print(breaker.state)
 
     name: what events call it, `service:NAME`. Breakers of one name share one circuit.
+
+    Wrong options raise `InvalidError`.
     """
 
     @options.suggests
