@@ -188,7 +188,7 @@ class InSession(Once):
 
         made = _as_step(call, tool, effect, inside, self._stored)
         # The model gets the answer, and acts on a doubt.
-        with self._session.doubts.told():
+        with self._session.doubts.handled():
             return await self._made(key, call, tool, made)
 
     async def _made(self, key: str, call: ToolCall, tool: Tool | None, made: Callable[..., Any]) -> CallResult:

@@ -20,7 +20,7 @@ from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.prompt_cache import USD_PER_SECOND
 from holdfast.providers.messages import Reply
 from holdfast.providers.prompt_cache import WarmPrompts, Weighing
-from holdfast.providers.rests import OneRequest, Standings
+from holdfast.providers.standings import OneRequest, Standings
 from holdfast.runtime.drivers import call_plainly_async, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain_async
 from holdfast.runtime.operation import Operation

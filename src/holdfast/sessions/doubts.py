@@ -15,7 +15,7 @@ from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.log import Answered
-from holdfast.sessions.open_ends import close, told
+from holdfast.sessions.open_ends import close, handled
 from holdfast.sessions.steps import Finding, questions_about, settlement, shown
 from holdfast.stores.address import cli_option
 
@@ -106,12 +106,12 @@ class Doubts:
         await journal.catch_up()
         close(journal, key_of(journal.session, key.removeprefix(f"{journal.session}/")))
 
-    def told(self) -> AbstractContextManager[None]:
+    def handled(self) -> AbstractContextManager[None]:
         """Return a block that ends well only if the one who goes on knows of each doubt inside of it: an agent's model, for example.
 
-        with session.doubts.told(): ...
+        with session.doubts.handled(): ...
         """
-        return told(self._journal)
+        return handled(self._journal)
 
     def command(self, key: str) -> str:
         """Return the command that stores what somebody found out, up to `--happened` or `--not-happened`."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.place import Here
 
-__all__ = ["check_done", "close", "leave_open", "told", "waits_for"]
+__all__ = ["check_done", "close", "handled", "leave_open", "waits_for"]
 
 
 def leave_open(journal: Journal, name: str, error: Callable[[], Awaitable[Exception | None]]) -> None:
@@ -53,10 +53,10 @@ async def check_done(block: Here | None = None) -> None:
 
 
 @contextmanager
-def told(journal: Journal) -> Iterator[None]:
+def handled(journal: Journal) -> Iterator[None]:
     """A block that knows what to do about each open end inside of it, if it ends well. Otherwise they belong to the blocks around."""
     block = same_place(journal)
-    block.is_told = True
+    block.is_handled = True
     try:
         with block:
             yield
@@ -70,7 +70,7 @@ def _leave_open(around: Here | None, name: str, error: Callable[[], Awaitable[Ex
     while around is not None:
         around.open = {} if around.open is None else around.open
         around.open[name] = error
-        around = None if around.is_told else around.around
+        around = None if around.is_handled else around.around
 
 
 def _known_as(journal: Journal, name: str) -> str:

@@ -51,15 +51,15 @@ __all__ = [
 class Here:
     """A block of the program that is a place of its own. `with here:` is the block."""
 
-    __slots__ = ("_places", "_token", "around", "is_told", "journal", "open", "part", "task", "task_name", "use")
+    __slots__ = ("_places", "_token", "around", "is_handled", "journal", "open", "part", "task", "task_name", "use")
 
     def __init__(
         self, journal: Journal, places: tuple[str, ...] | None, part: str, use: Use | None, task_name: str = ""
     ) -> None:
         self.open: dict[str, Callable[[], Awaitable[Exception | None]]] | None = None
         """What is open inside: see `open_ends`."""
-        self.is_told = False
-        """Whether that is for this block alone: see `open_ends.told`."""
+        self.is_handled = False
+        """Whether that is for this block alone: see `open_ends.handled`."""
         self.journal = journal
         self._places = places
         """None: they are found when they are needed, because most steps call no other one."""
