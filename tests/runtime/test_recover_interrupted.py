@@ -13,6 +13,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -56,7 +57,6 @@ class Injector:
     def __init__(self, at: int) -> None:
         self.left = at
         self.raised = False
-        self._names: dict[CodeType, dict[int, str]] = {}
 
     def run(self, call: Callable[[], object]) -> None:
         before = sys.gettrace()
@@ -73,9 +73,7 @@ class Injector:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        names = self._names.setdefault(
-            frame.f_code, {each.offset: each.opname for each in dis.get_instructions(frame.f_code)}
-        )
+        names = opcodes(frame.f_code)
         last = ""
 
         def step(frame: FrameType, event: str, _: object) -> Any:
@@ -92,6 +90,11 @@ class Injector:
             return step
 
         return step
+
+
+@cache
+def opcodes(code: CodeType) -> dict[int, str]:
+    return {each.offset: each.opname for each in dis.get_instructions(code)}
 
 
 def answer(**_: Any) -> dict[str, Any]:
@@ -111,6 +114,9 @@ def interrupted_everywhere(
     name: str, policy: Policy, budget: Callable[[], Any] | None, check: Callable[..., bool]
 ) -> int:
     """Interrupt a call at each point, and check after each that further calls are answered; return the number of points."""
+    # Garbage is collected at each point: what earlier tests have left need not be looked through hundreds of times.
+    gc.collect()
+    gc.freeze()
     at = 0
     while True:
         runtime = Runtime()
