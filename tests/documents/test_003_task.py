@@ -202,13 +202,18 @@ def test_S3_4_context_failures_keep_the_context_there_was_and_its_metrics(files)
 
 def test_S3_4_details_hold_violations_partial_results_and_the_failed_step():
     """Details may hold the violations, the results of finished steps, and the index of the step that failed."""
+    system = {"runtime": Runtime(profile="task")}
 
     @dataclass
     class Point:
         x: int
 
-    error = error_of(answering('{"x": "a"}'), Task("x", output=Point, reasks=0))
-    assert (error["type"], len(error["violations"])) == ("INVALID_OUTPUT", 1)
+    error = error_of(answering('{"x": "a"}'), Task("x", output=Point, reasks=0), **system)
+    assert set(error) == {"type", "reason", "message", "details"}
+    assert (error["type"], error["reason"]) == ("TASK_FAILURE", "output_format_failure")
+    (violation,) = error["details"]["violations"]
+    assert "`x`" in violation
+    assert "integer" in violation
 
     def perform(assignment):
         if "Moss" in assignment.prompt:
@@ -216,10 +221,10 @@ def test_S3_4_details_hold_violations_partial_results_and_the_failed_step():
         return "three"
 
     task = Task("{doc}", inputs={"doc": DOC}, context=10)
-    details = error_of(perform, task, decomposer=by_section, concurrency=1, change=None)["details"]
+    details = error_of(perform, task, decomposer=by_section, concurrency=1, change=None, **system)["details"]
     assert (details["partialResults"], details["failedStep"]) == (["three"], 1)
     loop = DirectorLoop(director=Task("draft"), evaluator=Task("judge"), prompt="x")
-    failed = executed(answering("draft", raising("TASK_HALTED")), loop)
+    failed = executed(answering("draft", raising("TASK_HALTED")), loop, **system)
     assert failed.notes["error"]["details"]["failedStep"] == 1
 
 
@@ -405,8 +410,9 @@ def test_S3_11_each_kind_of_error_brings_what_planning_needs(files):
     fresh = Task("zebra", use=ContextUse(fresh=True, inherit="none"))
     context = error_of(answering("x"), fresh, context=ContextIndex(files))["details"]
     assert (context["query"], context["alternative"]) == ("zebra", "metadata")
-    violations = error_of(answering('{"a": 1}'), Task("x", output={"type": "object", "required": ["b"]}, reasks=0))
-    assert violations["violations"]
+    violated = error_of(answering('{"a": 1}'), Task("x", output={"type": "object", "required": ["b"]}, reasks=0))
+    (violation,) = violated["details"]["violations"]
+    assert "'b' is a required property" in violation
     half = raising("TASK_HALTED", partial="half")
     subtask = error_of(answering(asking(description="part"), half), Task("x"), change=None)["details"]
     assert (subtask["partialOutput"], subtask["subtaskRequest"]["description"]) == ("half", "part")
@@ -759,13 +765,18 @@ def test_N3_1_a_result_has_criteria_data_usage_and_its_notes():
 
 def test_N3_2_other_types_of_errors_hold_their_own_facts():
     """INVALID_OUTPUT has violations, VALIDATION_ERROR its path, XML_PARSE_ERROR its location; more reasons are accepted."""
-    invalid = error_of(answering('{"a": 1}'), Task("x", output={"type": "object", "required": ["b"]}, reasks=0))
-    assert (invalid["type"], bool(invalid["violations"])) == ("INVALID_OUTPUT", True)
+    for document, code in (
+        ({"type": "INVALID_OUTPUT", "message": "m", "violations": ["b is missing"]}, "TASK_OUTPUT_INVALID"),
+        ({"type": "VALIDATION_ERROR", "message": "m", "path": "$.a", "invalidModel": {"a": 1}}, "TASK_MODEL_INVALID"),
+        ({"type": "XML_PARSE_ERROR", "message": "m", "location": "3:14"}, "TASK_XML_PARSE_ERROR"),
+    ):
+        fault = read_task_error(document)
+        assert (fault.code, task_error_of(fault)) == (code, document)
     xml = error_of(answering("<a>"), Task("x", output=XmlOutput("a"), reasks=0))
-    assert (xml["type"], xml["location"]) == ("XML_PARSE_ERROR", "line 1, column 4")
+    assert (xml["reason"], xml["details"]["location"]) == ("xml_validation_failure", "line 1, column 4")
     both = {"inherit_context": "full", "fresh_context": "enabled"}
     model = error_of(answering("x"), {"type": "atomic", "description": "x", "context_management": both})
-    assert (model["type"], model["path"]) == ("VALIDATION_ERROR", "context.fresh")
+    assert (model["reason"], model["details"]["path"]) == ("input_validation_failure", "context.fresh")
     template = error_of(answering("x"), Task("x", agent="nobody"))
     assert template["reason"] == "template_not_found"
     assert read_task_error({"type": "TASK_FAILURE", "reason": "llm_error", "message": "m"}).code == "TASK_LLM_FAILED"
