@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, profile: Any = "spec016", **options: Any) -> None:
         self.clock = VirtualClock()
-        self.runtime = Runtime(profile=profile, clock=self.clock, rng=Midpoint(), **options)
+        self.runtime = Runtime(profile=profile, clock=self.clock, **{"rng": Midpoint(), **options})
         self.heard = Capture()
         self.runtime.on(self.heard)
         self.manager = ResilienceManager(self.runtime)

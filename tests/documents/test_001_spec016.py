@@ -414,6 +414,26 @@ def test_S1_17_the_context_of_an_agent_isolates_it(world):
     assert world.manager.execute_agent("reviewer", lambda agent: agent) == "reviewer"
 
 
+def test_S1_17_the_context_limits_each_attempt_of_an_agent(world):
+    """AgentExecutionContext.timeout: an attempt that takes longer is cancelled, retried, and then another agent takes over."""
+    began: list[tuple[str, float]] = []
+    stopped: list[float] = []
+
+    async def execute(agent: str) -> str:
+        began.append((agent, world.now))
+        if agent == "builder":
+            try:
+                await asyncio.sleep(10_000)
+            finally:
+                stopped.append(world.now)
+        return agent
+
+    retry = RetryConfig(attempts=2, backoff=Backoff(initial=1))
+    context = AgentExecutionContext(agent_id="builder", timeout=7, retry=retry, fallback_agents=("builder-simple",))
+    assert run(world.manager.execute_agent(context, execute), clock=world.clock) == "builder-simple"
+    assert (began, stopped) == ([("builder", 0.0), ("builder", 8.0), ("builder-simple", 15.0)], [7.0, 15.0])
+
+
 def test_S1_18_complex_agents_hand_over_to_simple_ones():
     """Chains: builder → builder-simple → manual-mode; reviewer → reviewer-quick → skip-review; planner → planner-simple → no-plan."""
     expected = {
@@ -659,6 +679,18 @@ def test_S1_26_the_delay_after_a_429_is_the_one_that_the_api_suggests(value):
     world = World()
     assert world.manager.execute(failing(http(429, **{"retry-after": value}), None), CLAUDE) == "answer"
     assert [event.delay for event in world.of(Retry)] == [pytest.approx(7.0)]
+    assert world.now == pytest.approx(7.0)
+
+
+def test_S1_26_the_suggested_delay_may_exceed_the_cap_of_the_curve_and_900_s_end_it():
+    """The API's delay wins over the 30 s of the curve; above 900 s the call fails at once instead of sleeping."""
+    world = World()
+    assert world.manager.execute(failing(http(429, **{"retry-after": "900"}), None), CLAUDE) == "answer"
+    assert world.now == 900.0
+    ask = failing(http(429, **{"retry-after": "901"}), None)
+    with pytest.raises(httpx2.HTTPStatusError):
+        world.manager.execute(ask, CLAUDE)
+    assert (ask.calls, world.now) == (1, 900.0)
 
 
 def test_S1_27_a_circuit_is_the_same_for_every_user_and_session(world):

@@ -593,14 +593,18 @@ def test_S3_16_a_recovery_is_checked_for_resources_progress_form_and_depth():
     too_large = Task("{doc}", inputs={"doc": DOC}, context=5)
 
     async def useless(task, fault, left):
-        return Decomposition((task.with_(name="again"),))
+        return Decomposition((task.with_(name="again"), task.with_(name="and again")))
 
-    assert executed(answering("x"), too_large, decomposer=useless).fault is not None
-    with_form = Task("{doc}", inputs={"doc": DOC}, context=48, output="array", reasks=0)
-    assert executed(answering("{}"), with_form, decomposer=by_section).notes["error"]["reason"] in {
-        "output_format_failure",
-        "subtask_failure",
-    }
+    perform = answering("x")
+    stuck = error_of(perform, too_large, decomposer=useless)
+    assert "the part 'again' is not smaller" in stuck["message"]
+    assert perform.assignments == []
+    long = "\n\n".join(f"# {town}\n{'Orders came. ' * 60}" for town in ("Oslo", "Moss"))
+    with_form = Task("{doc}", inputs={"doc": long}, context=300, output="array", reasks=0)
+    perform = answering("[1]", "{}")
+    wrong = error_of(perform, with_form, decomposer=by_section, change=None)
+    details = wrong["details"]
+    assert (details["failedStep"], details["subtaskError"]["reason"]) == (1, "output_format_failure")
 
     async def halves(task, fault, left):
         size = task.estimate // 2
