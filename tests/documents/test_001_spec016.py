@@ -48,6 +48,7 @@ from holdfast.documents.spec016 import (
     calculate_delay,
     classify_error,
     create_circuit_breaker,
+    execute_with_recovery,
     spec016,
     with_fallback,
     with_retry,
@@ -481,7 +482,10 @@ def test_S1_19_an_open_circuit_hands_over_at_once_and_else_the_chain_is_walked(w
     assert world.manager.execute_agent("builder", lambda agent: ran.append(agent) or agent) == "builder-simple"
     assert ran == ["builder-simple"]
     with pytest.raises(CircuitOpenError, match="builder"):
-        world.manager.execute_agent(AgentExecutionContext(agent_id="builder", fallback_agents=()), execute)
+        execute_with_recovery(
+            AgentExecutionContext(agent_id="builder", fallback_agents=()), execute, runtime=world.runtime
+        )
+    assert execute_with_recovery("reviewer", lambda agent: agent, runtime=world.runtime) == "reviewer"
 
 
 # --- 4.6: timeouts ---

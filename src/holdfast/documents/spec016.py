@@ -7,10 +7,19 @@
     answer = await manager.execute(ask_claude, ResilienceOptions(provider="claude", fallback_chain=chain))
 
 `RetryConfig` is `holdfast.Tries` with its `Backoff`, `CircuitBreakerConfig` is `holdfast.Circuit`, and a `CircuitBreaker` is what
-`ResilienceManager.get_circuit` returns. The profile `spec016` has the time limits of the operations.
+`ResilienceManager.get_circuit` returns. `TimeoutError` is Python's own. For names that are no import here:
+
+    TimeoutConfig             `spec016.timeout("llm-call")`; a limit of your own is `ResilienceOptions.timeout`
+    provider_circuits         `ResilienceManager.provider_circuits`
+    agent_circuits            `ResilienceManager.agent_circuits`
+    agent_fallback_chain      `AGENT_CHAINS`
+    execute_with_resilience   `ResilienceManager.execute`
+    execute_agent, emit, sleep   yours: a function of an agent's name; the runtime emits and waits
 """
 
 from __future__ import annotations
+
+from builtins import TimeoutError  # noqa: A004 - the document's name for it
 
 from holdfast.events import (
     AgentFallback,
@@ -36,6 +45,7 @@ from holdfast.manager import (
     calculate_delay,
     classify_error,
     create_circuit_breaker,
+    execute_with_recovery,
     with_fallback,
     with_retry,
     with_timeout,
@@ -77,9 +87,11 @@ __all__ = [
     "ResilienceOptions",
     "Retry",
     "RetryConfig",
+    "TimeoutError",
     "calculate_delay",
     "classify_error",
     "create_circuit_breaker",
+    "execute_with_recovery",
     "spec016",
     "with_fallback",
     "with_retry",
