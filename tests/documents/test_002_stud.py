@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -368,18 +370,61 @@ def test_S2_10_what_is_ignored_on_purpose_is_an_event_with_its_reason(world):
 
 def test_S2_10_no_code_of_ours_swallows_every_error_without_saying_why():
     """No silent swallow: an empty catch is not allowed without a reason."""
-    silent = []
-    for path in Path(holdfast.__file__).parent.rglob("*.py"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines):
-            is_broad = any(f"suppress({name}" in line for name in ("Exception", "BaseException", "HoldfastError"))
-            is_empty = line.strip().startswith("except") and lines[number + 1].strip() == "pass"
-            told = "#" in line or "reason=" in line or lines[number - 1].strip().startswith("#")
-            if (is_broad and "with" in line and not told) or (
-                is_empty and "#" not in line + lines[number + 1] + lines[number - 1]
-            ):
-                silent.append(f"{path.name}:{number + 1}: {line.strip()}")
-    assert silent == []
+    folder = Path(holdfast.__file__).parent
+    sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    catching = {path: source for path, source in sources.items() if "suppress(" in source or "except" in source}
+    found = {str(path.relative_to(folder)): unexplained(source) for path, source in catching.items()}
+    assert {path: places for path, places in found.items() if places} == {}
+    assert len(catching) > 100
+
+
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        ("try:\n    f()\nexcept OSError:\n    pass", [3]),
+        ("try:\n    f()\nexcept OSError:\n    ...", [3]),
+        ("try:\n    f()\nexcept OSError:  # it is gone already\n    pass", []),
+        ("try:\n    f()\nexcept OSError:  # noqa: S110\n    pass", [3]),
+        ("with suppress(OSError):\n    f()", [1]),
+        ("with open(x), contextlib.suppress(OSError):\n    f()", [1]),
+        ("# it is gone already\nwith suppress(OSError):\n    f()", []),
+        ("with suppress(OSError):\n    # It is gone already.\n    f()", []),
+        ("with suppress(OSError, reason='optional'):\n    f()", []),
+        ("for x in y:\n    try:\n        f()\n    except OSError:\n        continue", [4]),
+        ("try:\n    f()\nexcept OSError:\n    return None", []),
+    ],
+)
+def test_S2_10_what_counts_as_swallowing_without_a_reason(source, places):
+    """An empty catch, or a suppress, without a word of why."""
+    assert unexplained(source) == places
+
+
+def unexplained(source: str) -> list[int]:
+    """The lines where exceptions are dropped with no comment at them and no `reason=`: an empty `except`, and `suppress`."""
+    lines = source.splitlines()
+
+    def drops(node: ast.AST) -> bool:
+        if isinstance(node, ast.With | ast.AsyncWith):
+            calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+            return any(
+                ast.unparse(call.func).endswith("suppress") and all(each.arg != "reason" for each in call.keywords)
+                for call in calls
+            )
+        return isinstance(node, ast.ExceptHandler) and all(
+            isinstance(each, ast.Pass | ast.Continue)
+            or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            for each in node.body
+        )
+
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if drops(node) and not any(map(COMMENT.search, lines[max(node.lineno - 2, 0) : node.body[0].lineno]))
+    ]
+
+
+COMMENT = re.compile(r"#(?! ?(noqa|type|pragma)\b)|# ?noqa: [\w, ]+ - ")
+"""A comment that tells a person something."""
 
 
 def test_S2_11_user_audit_and_model_see_what_is_for_them(tmp_path):
@@ -750,8 +795,12 @@ def test_N2_2_the_further_codes_resolve_to_their_class_and_code():
     for name in further:
         failure, code = name.split("/")
         shape = typed_error(read_typed_error({"class": failure, "code": code, "message": "m", "context": {}}))
-        assert resolve(name) is not None
         assert (shape["class"], shape["code"]) == (failure, code)
+        entry = resolve(name)
+        assert entry is not None
+        # One of them has two names: a question with nobody to answer it is `Session/NoInteractorAttached` where we write it.
+        ours = "Session/NoInteractorAttached" if code == "NoInteractorsAttached" else name
+        assert "/".join(entry.class_and_code) == ours
 
 
 def test_N2_3_a_lost_mcp_server_is_reached_at_once_and_then_after_250_ms_that_double(world):
