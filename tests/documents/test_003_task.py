@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 from holdfast import Agent, Budget, HoldfastError, InvalidError, Runtime, Session
+from holdfast.agents import AgentReply, FunctionAgent
 from holdfast.documents.task import (
     ContextIndex,
     ContextUse,
@@ -264,6 +265,41 @@ def test_S3_7_a_workflow_that_fails_leaves_its_bindings():
     details = result.notes["error"]["details"]
     assert details["s_expression_environment"] == {"x": "of a", "z": 7}
     assert "partialResults" not in details
+
+
+@pytest.mark.parametrize(
+    ("form", "seen"),
+    [("full_output", ["of part 1", "of part 2"]), ("notes_only", ['{"successScore":0.5}', "of part 2"])],
+)
+def test_S3_7_N3_5_accumulation_format_is_about_the_context_of_an_atomic_task_and_not_about_workflows(form, seen):
+    """accumulation_format says how an atomic task keeps earlier results in its context; a workflow has them whole."""
+    prompts = []
+
+    async def plan(prompt):
+        prompts.append(prompt)
+        number = len(prompts)
+        if number > 2:
+            return "the plan"
+        request = {"type": "atomic", "description": f"part {number}", "template_hints": ["worker"]}
+        return AgentReply(data={"status": "CONTINUATION", "notes": {"subtask_request": request}})
+
+    def worker(assignment):
+        return TaskResult(content=f"of {assignment.prompt}", notes={"successScore": 0.5})
+
+    def use(task):
+        return f"""<task><description>{task}</description><context_management>
+            <accumulate_data>true</accumulate_data><accumulation_format>{form}</accumulation_format>
+            </context_management></task>"""
+
+    task = Task.from_xml(use("Plan"))
+    tasks = TaskSystem(FunctionAgent("planner", plan), agents={"worker": worker})
+    assert run(tasks.execute_task(task)).content == "the plan"
+    assert [each.partition(":\n")[2] for each in prompts[2].split("\n\n")[1:]] == seen
+
+    source = "(bind a (call-atomic-task 'task-a) (bind b (call-atomic-task 'task-b) (list a b)))"
+    named = {name: Task.from_xml(use(name)) for name in ("task-a", "task-b")}
+    whole = run(TaskSystem(worker).execute_s_expression(source, tasks=named))
+    assert whole.value == ["of task-a", "of task-b"]
 
 
 def test_S3_8_older_results_are_cut_or_summarised_and_the_result_says_so():
