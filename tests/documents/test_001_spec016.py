@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import anthropic
@@ -846,6 +847,22 @@ def test_N1_2_the_status_decides_before_any_word_also_from_the_cause(status, cat
     wrapper = RuntimeError("the call failed")
     wrapper.__cause__ = error
     assert classify_error(wrapper)["category"] == category
+
+
+class Answered(Exception):
+    """An error of somebody's client, with the status in one of the places where clients put it."""
+
+
+@pytest.mark.parametrize("place", ["status", "statusCode", "status_code"])
+@pytest.mark.parametrize("on", ["the error", "its response", "its cause"])
+def test_N1_2_the_status_is_looked_for_where_clients_put_it(place, on):
+    """The status is looked up on status and statusCode, of the error, its response, and its causes."""
+    error = Answered("process died")
+    setattr(error, *(("response", SimpleNamespace(**{place: 404})) if on == "its response" else (place, 404)))
+    if on == "its cause":
+        cause, error = error, RuntimeError("process died")
+        error.__cause__ = cause
+    assert classify_error(error)["category"] == "not_found"
 
 
 @pytest.mark.parametrize(

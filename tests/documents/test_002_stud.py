@@ -348,6 +348,33 @@ def test_S2_8_callers_match_on_class_and_code_whatever_the_message_says(world):
     assert [event.delay for event in world.of(Retry)] == [5.0]
 
 
+def test_S2_8_an_extension_emits_a_typed_error_for_what_only_it_knows(world, tmp_path, monkeypatch):
+    """Extensions emit typed errors through the host's interface, and callers match on their class and code."""
+    source = """
+from holdfast.classify import Verdict
+
+def draining(evidence):
+    return Verdict(code="PROVIDER_UNAVAILABLE") if evidence.status == 470 else None
+
+class Gateway:
+    id = "gateway"
+    contract = 1
+    requires = ()
+    def start(self, runtime):
+        return [draining]
+
+extension = Gateway()
+"""
+    installed(tmp_path, monkeypatch, "gateway", source, "extension")
+    assert typed_error(world.runtime.fault_of(http(470)))["code"] != "Provider5xx"
+    with Extensions(runtime=world.runtime):
+        shape = typed_error(world.runtime.fault_of(http(470)))
+        assert (shape["class"], shape["code"]) == ("ProviderTransient", "Provider5xx")
+        ask = failing(http(470), None)
+        assert world.manager.execute(ask, PROVIDER) == "answer"
+    assert [event.delay for event in world.of(Retry)] == [1.0]
+
+
 def test_S2_9_wrapping_keeps_class_and_code_and_messages_accumulate():
     """Wrapping preserves the original class and code; the wrapper's message is additive."""
     fault = Fault.of("TOOL_RESOURCE_BUSY", "the index is locked")
@@ -730,7 +757,11 @@ def test_S2_20_three_of_five_urls_keep_the_shape_and_list_two_errors():
     assert (value.payload, len(value.errors)) == (["page a", "page c", "page e"], 2)
     shown = json.loads(run(box.answer("fetch_all", {"urls": list("abcde")})).content)
     assert shown["result"] == ["page a", "page c", "page e"]
-    assert [error["item"] for error in shown["errors"]] == ["b", "d"]
+    assert [(error["item"], error["classed"], error["retryable"]) for error in shown["errors"]] == [
+        ("b", "ProviderTransient/NetworkTimeout", True),
+        ("d", "ProviderTransient/NetworkTimeout", True),
+    ]
+    assert "refused" not in json.dumps(shown["result"])
 
 
 # --- what the project of the document adds ---
@@ -1134,18 +1165,22 @@ def test_N2_16_audit_records_have_a_class_a_correlation_masked_secrets_and_a_cap
     async def main() -> list[Any]:
         store = MemoryStore()
         async with audit_to(store, runtime=world.runtime) as trail:
-            with suppress(OSError, reason="r", runtime=world.runtime):
-                raise OSError(f"{key} " + "y" * 100_000)
+            with suppress(OSError, reason="r" * 100_000, runtime=world.runtime):
+                raise OSError(f"{key} is wrong")
             with pytest.raises(httpx2.HTTPStatusError):
                 recover("claude", runtime=world.runtime).call(failing(http(401)))
             await trail.flush()
         return await store.audit(trail.chain)
 
     records = run(main(), clock=world.clock)
-    assert all(record.correlation for record in records if record.kind == "Fault")
+    assert {"Fault", "SuppressedError"} <= {record.kind for record in records}
+    assert all(record.correlation for record in records)
     (suppressed,) = (bytes(record.payload).decode() for record in records if record.kind == "SuppressedError")
     assert key not in suppressed
-    assert len(json.loads(suppressed)["cause"].encode()) <= 65_536 + 100
+    reason = json.loads(suppressed)["reason"]
+    assert reason.startswith("rrr")
+    assert reason.endswith(" bytes truncated]")
+    assert 65_000 < len(reason.encode()) <= 65_536
 
 
 def test_N2_17_events_come_in_an_envelope_in_order_and_decide_nothing(world):
