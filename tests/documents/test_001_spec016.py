@@ -552,6 +552,7 @@ def test_S1_21_handlers_get_the_events_as_the_document_writes_them(world):
     retry, recovered, fallback, degraded, failed, opened = heard
     assert (retry["type"], retry["attempt"], retry["delay"], retry["maxAttempts"]) == ("retry", 1, 1000.0, 3)
     assert retry["error"] == classify_error(http(503))
+    assert (retry["error"]["category"], retry["error"]["isRetryable"]) == ("unavailable", True)
     assert recovered == {"type": "recovered", "after": 1000.0, "attempts": 2}
     assert fallback == {"type": "fallback", "from": "primary", "to": "openai"}
     assert (degraded["type"], degraded["reason"]) == ("degraded", retry["error"]["message"])

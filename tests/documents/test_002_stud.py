@@ -1017,6 +1017,39 @@ def test_N2_10_cancelling_a_scope_cancels_what_is_inside_and_the_next_turn_goes_
     assert order == ["tool", "turn", "next"]
 
 
+def test_N2_10_cancelling_a_turn_reaches_tools_in_other_tasks_and_cancelling_a_tool_not_its_turn(world):
+    """Cancelling a scope cancels its descendants, whichever task they are in; cancelling a descendant never cancels its parent."""
+    order: list[str] = []
+
+    async def beside() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            order.append("tool")
+
+    async def main() -> Any:
+        async with Session.open("s", store=MemoryStore(), runtime=world.runtime) as session:
+            async with session.turn("a"):
+                one = asyncio.ensure_future(session.step(beside))
+                await asyncio.sleep(1)
+                one.cancel()
+                await asyncio.wait((one,))
+                order.append("turn goes on")
+            with pytest.raises(AbortedError):
+                async with session.turn("b") as turn:
+                    other = asyncio.ensure_future(session.step(beside))
+                    asyncio.get_running_loop().call_later(1, turn.cancel)
+                    try:
+                        await asyncio.sleep(100)
+                    finally:
+                        order.append("turn")
+            await asyncio.wait((other,), timeout=1)
+            return typed_error(fault_of(other.exception()))["code"]
+
+    assert run(main(), clock=world.clock) == "ToolCancelled"
+    assert order == ["tool", "turn goes on", "tool", "turn"]
+
+
 def test_N2_11_the_edges_of_a_session_are_events_after_the_store_has_them(world):
     """States Idle, Active, Persisted, Closed, Resumed; each edge is an event, and SessionPersisted comes after the store's acknowledgement."""
     store = MemoryStore()

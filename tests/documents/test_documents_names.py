@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from functools import reduce
 from importlib import import_module
 
@@ -12,7 +11,7 @@ NAMES = {
     "spec016": """
         ErrorCategory ClassifiedError RetryConfig DEFAULT_RETRY_CONFIG calculate_delay with_retry classify_error
         CircuitBreakerConfig CircuitState CircuitBreaker create_circuit_breaker FallbackChain with_fallback AgentExecutionContext
-        execute_with_recovery CircuitOpenError with_timeout TimeoutError RecoveryEvent ResilienceManager ResilienceOptions
+        execute_with_recovery CircuitOpenError with_timeout RecoveryEvent ResilienceManager ResilienceOptions
         ResilienceMetrics
     """,
     "stud": "SuppressedError RetryPolicy DeviceCode Stage",
@@ -61,7 +60,3 @@ def test_XL7_the_module_says_what_stands_for_a_name_that_is_no_import(module, na
     assert not hasattr(found, name)
     assert name in (found.__doc__ or "")
     assert reduce(getattr, ours.split("."), found) is not None
-
-
-def test_XL7_a_timeout_of_the_document_is_pythons_own():
-    assert import_module("holdfast.documents.spec016").TimeoutError is builtins.TimeoutError

@@ -7,8 +7,9 @@
     answer = await manager.execute(ask_claude, ResilienceOptions(provider="claude", fallback_chain=chain))
 
 `RetryConfig` is `holdfast.Tries` with its `Backoff`, `CircuitBreakerConfig` is `holdfast.Circuit`, and a `CircuitBreaker` is what
-`ResilienceManager.get_circuit` returns. `TimeoutError` is Python's own. For names that are no import here:
+`ResilienceManager.get_circuit` returns. For names that are no import here:
 
+    TimeoutError              Python's own, which needs no import
     TimeoutConfig             `spec016.timeout("llm-call")`; a limit of your own is `ResilienceOptions.timeout`
     provider_circuits         `ResilienceManager.provider_circuits`
     agent_circuits            `ResilienceManager.agent_circuits`
@@ -18,8 +19,6 @@
 """
 
 from __future__ import annotations
-
-from builtins import TimeoutError  # noqa: A004 - the document's name for it
 
 from holdfast.events import (
     AgentFallback,
@@ -87,7 +86,6 @@ __all__ = [
     "ResilienceOptions",
     "Retry",
     "RetryConfig",
-    "TimeoutError",
     "calculate_delay",
     "classify_error",
     "create_circuit_breaker",
