@@ -209,9 +209,9 @@ def test_S2_1_a_cancelled_turn_is_audited_and_is_no_error(world):
     trail = run(main(), clock=world.clock)
     assert [event.outcome for event in world.of(SessionTurnEnd)] == ["cancelled", "cancelled"]
     cancelled = [json.loads(bytes(record.payload)) for record in trail if record.kind == "Cancellation"]
-    assert [(each["operation"], each["reason"]) for each in cancelled] == [
-        ("turn 1", "user"),
-        ("turn 2", "the task was cancelled"),
+    assert [(each["operation"], each["turn"], each["reason"]) for each in cancelled] == [
+        ("turn", 1, "user"),
+        ("turn", 2, "the task was cancelled"),
     ]
     assert "Fault" not in [record.kind for record in trail]
 

@@ -144,10 +144,10 @@ def test_S2_1_a_cancellation_is_audited_once_with_who_did_it(what, inside):
             for body in (json.loads(bytes(record.payload)),)
         ]
 
-    place = {"turn": "turn 1", "session": "session s", "task": "session s" if inside == "nothing" else "turn 1"}[what]
+    place = {"turn": "turn", "session": "session", "task": "session" if inside == "nothing" else "turn"}[what]
     by = "the task was cancelled" if what == "task" else "user"
     # The session inside is one of its own: nobody cancelled it, but its task.
-    its_own = [("inner", "turn 1", "the task was cancelled")] if inside == "a session inside" else []
+    its_own = [("inner", "turn", "the task was cancelled")] if inside == "a session inside" else []
     assert run(main()) == [("s", place, by), *its_own]
 
 

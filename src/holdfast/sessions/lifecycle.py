@@ -49,7 +49,7 @@ def first_turn_began(session: str, runtime: Runtime | None) -> None:
     _emit(session, runtime, StudState.RESUMED, StudState.ACTIVE)
 
 
-def cancelled(scope: Scope, error: BaseException, name: str, runtime: Runtime | None) -> bool:
+def cancelled(scope: Scope, error: BaseException, runtime: Runtime | None) -> bool:
     """Emit that `error` ends a scope because it was cancelled, and by whom. Return whether it was cancelled.
 
     A scope that was cancelled as a part of another one has no event of its own.
@@ -64,6 +64,8 @@ def cancelled(scope: Scope, error: BaseException, name: str, runtime: Runtime | 
         error.__dict__[_REPORTED_BY] = scope
         runtime = runtime or default_runtime()
         why = scope.reason or "the task was cancelled"
+        # Without ids, which would be new labels of metrics: the event names the session and the turn beside it.
+        name = f"stage {scope.name}" if scope.kind == "stage" else scope.kind
         runtime.bus.emit(Cancelled(at=runtime.clock.wall(), operation=name, reason=why))
     return True
 

@@ -340,7 +340,7 @@ class Session:
     ) -> None:
         failure: BaseException | None = None
         if error is not None and self._journal.failed is None:
-            lifecycle.cancelled(self._scope, error, f"session {self.id}", self._runtime)
+            lifecycle.cancelled(self._scope, error, self._runtime)
         try:
             await wait_to_end(self._exit(error))
         except HoldfastError as unsaved:

@@ -249,7 +249,7 @@ class TurnRunner:
         If its task was, the turn stays in flight: the next run continues it.
         """
         with self._journal.recorder.inside(turn.number):
-            return cancelled(turn.scope, error, f"turn {turn.number}", self._journal.runtime)
+            return cancelled(turn.scope, error, self._journal.runtime)
 
     def _is_left_by_recover(self, given: Any, attempts: Attempts) -> bool:
         """Whether `recover` around the turn that failed makes its next attempt: it is the same turn, and nothing is done again."""

@@ -262,7 +262,7 @@ class StageRun:
                 ended, changes = await _Execution(self, stage, path, state).run()
             except asyncio.CancelledError as error:
                 if scope.reason is not None:
-                    cancelled(scope, error, f"stage {stage.id}", self._runtime)
+                    cancelled(scope, error, self._runtime)
                 raise
             finally:
                 self._scopes[stage.id].remove(scope)
