@@ -399,10 +399,11 @@ def test_S2_10_no_code_of_ours_swallows_every_error_without_saying_why():
     """No silent swallow: an empty catch is not allowed without a reason."""
     folder = Path(holdfast.__file__).parent
     sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
-    catching = {path: source for path, source in sources.items() if "suppress(" in source or "except" in source}
+    # Parsing every module would take seconds.
+    catching = {path: source for path, source in sources.items() if DROPPING.search(source)}
     found = {str(path.relative_to(folder)): unexplained(source) for path, source in catching.items()}
     assert {path: places for path, places in found.items() if places} == {}
-    assert len(catching) > 100
+    assert len(catching) > 50
 
 
 @pytest.mark.parametrize(
@@ -450,6 +451,7 @@ def unexplained(source: str) -> list[int]:
     ]
 
 
+DROPPING = re.compile(r"""suppress\(|except\b[^\n]*\n(\s*#[^\n]*\n)*\s*(pass|continue|\.\.\.|"|')""")
 COMMENT = re.compile(r"#(?! ?(noqa|type|pragma)\b)|# ?noqa: [\w, ]+ - ")
 """A comment that tells a person something."""
 
@@ -640,6 +642,8 @@ def test_S2_15_network_timeouts_and_5xx_have_three_attempts(world, error):
         world.manager.execute(ask, PROVIDER)
     assert (ask.calls, [event.delay for event in world.of(Retry)]) == (3, [1.0, 2.0])
     assert widest(error) == [(0.8, 1.2), (1.6, 2.4)]
+    # Escalated after N: alerts, logs and the audit trail hear of it, and the caller has the error.
+    assert [(event.exhausted, event.attempts) for event in world.of(Failed)] == [(True, 3)]
 
 
 def test_S2_16_the_core_has_no_default_for_tools(world):
