@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, profile: Any = "spec016", **options: Any) -> None:
         self.clock = VirtualClock()
-        self.runtime = Runtime(profile=profile, clock=self.clock, rng=Midpoint(), **options)
+        self.runtime = Runtime(profile=profile, clock=self.clock, **{"rng": Midpoint(), **options})
         self.heard = Capture()
         self.runtime.on(self.heard)
         self.manager = ResilienceManager(self.runtime)
@@ -134,11 +134,13 @@ def code_of(error: Any) -> str:
     return str(error.fault.code)
 
 
-def installed(folder: Any, monkeypatch: Any, name: str, source: str) -> None:
-    """Install a package with an extension that is this module."""
+def installed(folder: Any, monkeypatch: Any, name: str, source: str, attribute: str = "") -> None:
+    """Install a package with an extension that is this module, or this attribute of it."""
     (folder / f"{name}_extension.py").write_text(source)
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[holdfast.rules]\n{name} = {name}_extension\n")
+    (info / "entry_points.txt").write_text(
+        f"[holdfast.rules]\n{name} = {name}_extension{attribute and ':'}{attribute}\n"
+    )
     monkeypatch.syspath_prepend(str(folder))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import anthropic
@@ -48,6 +49,7 @@ from holdfast.documents.spec016 import (
     calculate_delay,
     classify_error,
     create_circuit_breaker,
+    execute_with_recovery,
     spec016,
     with_fallback,
     with_retry,
@@ -414,6 +416,26 @@ def test_S1_17_the_context_of_an_agent_isolates_it(world):
     assert world.manager.execute_agent("reviewer", lambda agent: agent) == "reviewer"
 
 
+def test_S1_17_the_context_limits_each_attempt_of_an_agent(world):
+    """AgentExecutionContext.timeout: an attempt that takes longer is cancelled, retried, and then another agent takes over."""
+    began: list[tuple[str, float]] = []
+    stopped: list[float] = []
+
+    async def execute(agent: str) -> str:
+        began.append((agent, world.now))
+        if agent == "builder":
+            try:
+                await asyncio.sleep(10_000)
+            finally:
+                stopped.append(world.now)
+        return agent
+
+    retry = RetryConfig(attempts=2, backoff=Backoff(initial=1))
+    context = AgentExecutionContext(agent_id="builder", timeout=7, retry=retry, fallback_agents=("builder-simple",))
+    assert run(world.manager.execute_agent(context, execute), clock=world.clock) == "builder-simple"
+    assert (began, stopped) == ([("builder", 0.0), ("builder", 8.0), ("builder-simple", 15.0)], [7.0, 15.0])
+
+
 def test_S1_18_complex_agents_hand_over_to_simple_ones():
     """Chains: builder → builder-simple → manual-mode; reviewer → reviewer-quick → skip-review; planner → planner-simple → no-plan."""
     expected = {
@@ -461,7 +483,10 @@ def test_S1_19_an_open_circuit_hands_over_at_once_and_else_the_chain_is_walked(w
     assert world.manager.execute_agent("builder", lambda agent: ran.append(agent) or agent) == "builder-simple"
     assert ran == ["builder-simple"]
     with pytest.raises(CircuitOpenError, match="builder"):
-        world.manager.execute_agent(AgentExecutionContext(agent_id="builder", fallback_agents=()), execute)
+        execute_with_recovery(
+            AgentExecutionContext(agent_id="builder", fallback_agents=()), execute, runtime=world.runtime
+        )
+    assert execute_with_recovery("reviewer", lambda agent: agent, runtime=world.runtime) == "reviewer"
 
 
 # --- 4.6: timeouts ---
@@ -527,6 +552,7 @@ def test_S1_21_handlers_get_the_events_as_the_document_writes_them(world):
     retry, recovered, fallback, degraded, failed, opened = heard
     assert (retry["type"], retry["attempt"], retry["delay"], retry["maxAttempts"]) == ("retry", 1, 1000.0, 3)
     assert retry["error"] == classify_error(http(503))
+    assert (retry["error"]["category"], retry["error"]["isRetryable"]) == ("unavailable", True)
     assert recovered == {"type": "recovered", "after": 1000.0, "attempts": 2}
     assert fallback == {"type": "fallback", "from": "primary", "to": "openai"}
     assert (degraded["type"], degraded["reason"]) == ("degraded", retry["error"]["message"])
@@ -659,6 +685,18 @@ def test_S1_26_the_delay_after_a_429_is_the_one_that_the_api_suggests(value):
     world = World()
     assert world.manager.execute(failing(http(429, **{"retry-after": value}), None), CLAUDE) == "answer"
     assert [event.delay for event in world.of(Retry)] == [pytest.approx(7.0)]
+    assert world.now == pytest.approx(7.0)
+
+
+def test_S1_26_the_suggested_delay_may_exceed_the_cap_of_the_curve_and_900_s_end_it():
+    """The API's delay wins over the 30 s of the curve; above 900 s the call fails at once instead of sleeping."""
+    world = World()
+    assert world.manager.execute(failing(http(429, **{"retry-after": "900"}), None), CLAUDE) == "answer"
+    assert world.now == 900.0
+    ask = failing(http(429, **{"retry-after": "901"}), None)
+    with pytest.raises(httpx2.HTTPStatusError):
+        world.manager.execute(ask, CLAUDE)
+    assert (ask.calls, world.now) == (1, 900.0)
 
 
 def test_S1_27_a_circuit_is_the_same_for_every_user_and_session(world):
@@ -810,6 +848,22 @@ def test_N1_2_the_status_decides_before_any_word_also_from_the_cause(status, cat
     wrapper = RuntimeError("the call failed")
     wrapper.__cause__ = error
     assert classify_error(wrapper)["category"] == category
+
+
+class Answered(Exception):
+    """An error of somebody's client, with the status in one of the places where clients put it."""
+
+
+@pytest.mark.parametrize("place", ["status", "statusCode", "status_code"])
+@pytest.mark.parametrize("on", ["the error", "its response", "its cause"])
+def test_N1_2_the_status_is_looked_for_where_clients_put_it(place, on):
+    """The status is looked up on status and statusCode, of the error, its response, and its causes."""
+    error = Answered("process died")
+    setattr(error, *(("response", SimpleNamespace(**{place: 404})) if on == "its response" else (place, 404)))
+    if on == "its cause":
+        cause, error = error, RuntimeError("process died")
+        error.__cause__ = cause
+    assert classify_error(error)["category"] == "not_found"
 
 
 @pytest.mark.parametrize(

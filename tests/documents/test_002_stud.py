@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
-import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ import holdfast
 from holdfast import Agent, Fault, HoldfastError, Policy, Session, fault_of, recover, tool
 from holdfast.agents import Hooks
 from holdfast.agents.approval import Approval
+from holdfast.anthropic import recovering as recovering_sdk
 from holdfast.config import ConfigError, read
 from holdfast.documents.stud import (
     Answer,
@@ -41,6 +44,7 @@ from holdfast.documents.stud import (
     write_envelope,
 )
 from holdfast.events import (
+    Failed,
     MCPReconnectAttempt,
     MCPServerDisconnected,
     MCPServerReconnected,
@@ -53,7 +57,6 @@ from holdfast.faults import AbortedError, resolve
 from holdfast.manager import ExecutionOptions
 from holdfast.mcp import recovering
 from holdfast.policies.models.capabilities import CAPABILITIES, Needs, Offers, negotiate
-from holdfast.policies.profiles import STUD
 from holdfast.providers import Reply, ToolCall
 from holdfast.sessions.machine import STUD_EDGES
 from holdfast.sessions.manifest import decode_manifest
@@ -62,7 +65,8 @@ from holdfast.sinks import audit_to
 from holdfast.sinks.audit_records import CLASSES
 from holdfast.stores import Commit, MemoryStore, NewSession
 from holdfast.tasks.stages import END, Go, StageError
-from holdfast.testing import run
+from holdfast.testing import FaultProvider, run
+from holdfast.testing.provider.script import read_script
 from holdfast.tools import Toolbox, collect
 
 PROVIDER = ExecutionOptions(provider="claude")
@@ -76,6 +80,27 @@ def world() -> World:
 
 async def echo(work: Any) -> str:
     return f"{work.stage}({work.prompt})"
+
+
+class Edge:
+    """Chance that is always at one end of its range."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def random(self) -> float:
+        return self.value
+
+
+def widest(error: Exception) -> list[tuple[float, float]]:
+    """The shortest and the longest delay before each retry of a call that fails with this error."""
+    found = []
+    for chance in (0.0, 1.0):
+        world = World("stud", rng=Edge(chance))
+        with pytest.raises(type(error)):
+            world.manager.execute(failing(error), PROVIDER)
+        found.append([round(event.delay, 6) for event in world.of(Retry)])
+    return list(zip(*found, strict=True))
 
 
 async def broken(work: Any) -> None:
@@ -183,8 +208,12 @@ def test_S2_1_a_cancelled_turn_is_audited_and_is_no_error(world):
 
     trail = run(main(), clock=world.clock)
     assert [event.outcome for event in world.of(SessionTurnEnd)] == ["cancelled", "cancelled"]
-    assert [record.kind for record in trail].count("Cancellation") >= 1
-    assert any(b"cancelled" in bytes(record.payload) and b"user" in bytes(record.payload) for record in trail)
+    cancelled = [json.loads(bytes(record.payload)) for record in trail if record.kind == "Cancellation"]
+    assert [(each["operation"], each["turn"], each["reason"]) for each in cancelled] == [
+        ("turn", 1, "user"),
+        ("turn", 2, "the task was cancelled"),
+    ]
+    assert "Fault" not in [record.kind for record in trail]
 
 
 # --- with a state machine ---
@@ -319,6 +348,33 @@ def test_S2_8_callers_match_on_class_and_code_whatever_the_message_says(world):
     assert [event.delay for event in world.of(Retry)] == [5.0]
 
 
+def test_S2_8_an_extension_emits_a_typed_error_for_what_only_it_knows(world, tmp_path, monkeypatch):
+    """Extensions emit typed errors through the host's interface, and callers match on their class and code."""
+    source = """
+from holdfast.classify import Verdict
+
+def draining(evidence):
+    return Verdict(code="PROVIDER_UNAVAILABLE") if evidence.status == 470 else None
+
+class Gateway:
+    id = "gateway"
+    contract = 1
+    requires = ()
+    def start(self, runtime):
+        return [draining]
+
+extension = Gateway()
+"""
+    installed(tmp_path, monkeypatch, "gateway", source, "extension")
+    assert typed_error(world.runtime.fault_of(http(470)))["code"] != "Provider5xx"
+    with Extensions(runtime=world.runtime):
+        shape = typed_error(world.runtime.fault_of(http(470)))
+        assert (shape["class"], shape["code"]) == ("ProviderTransient", "Provider5xx")
+        ask = failing(http(470), None)
+        assert world.manager.execute(ask, PROVIDER) == "answer"
+    assert [event.delay for event in world.of(Retry)] == [1.0]
+
+
 def test_S2_9_wrapping_keeps_class_and_code_and_messages_accumulate():
     """Wrapping preserves the original class and code; the wrapper's message is additive."""
     fault = Fault.of("TOOL_RESOURCE_BUSY", "the index is locked")
@@ -341,18 +397,63 @@ def test_S2_10_what_is_ignored_on_purpose_is_an_event_with_its_reason(world):
 
 def test_S2_10_no_code_of_ours_swallows_every_error_without_saying_why():
     """No silent swallow: an empty catch is not allowed without a reason."""
-    silent = []
-    for path in Path(holdfast.__file__).parent.rglob("*.py"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines):
-            is_broad = any(f"suppress({name}" in line for name in ("Exception", "BaseException", "HoldfastError"))
-            is_empty = line.strip().startswith("except") and lines[number + 1].strip() == "pass"
-            told = "#" in line or "reason=" in line or lines[number - 1].strip().startswith("#")
-            if (is_broad and "with" in line and not told) or (
-                is_empty and "#" not in line + lines[number + 1] + lines[number - 1]
-            ):
-                silent.append(f"{path.name}:{number + 1}: {line.strip()}")
-    assert silent == []
+    folder = Path(holdfast.__file__).parent
+    sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    # Parsing every module would take seconds.
+    catching = {path: source for path, source in sources.items() if DROPPING.search(source)}
+    found = {str(path.relative_to(folder)): unexplained(source) for path, source in catching.items()}
+    assert {path: places for path, places in found.items() if places} == {}
+    assert len(catching) > 50
+
+
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        ("try:\n    f()\nexcept OSError:\n    pass", [3]),
+        ("try:\n    f()\nexcept OSError:\n    ...", [3]),
+        ("try:\n    f()\nexcept OSError:  # it is gone already\n    pass", []),
+        ("try:\n    f()\nexcept OSError:  # noqa: S110\n    pass", [3]),
+        ("with suppress(OSError):\n    f()", [1]),
+        ("with open(x), contextlib.suppress(OSError):\n    f()", [1]),
+        ("# it is gone already\nwith suppress(OSError):\n    f()", []),
+        ("with suppress(OSError):\n    # It is gone already.\n    f()", []),
+        ("with suppress(OSError, reason='optional'):\n    f()", []),
+        ("for x in y:\n    try:\n        f()\n    except OSError:\n        continue", [4]),
+        ("try:\n    f()\nexcept OSError:\n    return None", []),
+    ],
+)
+def test_S2_10_what_counts_as_swallowing_without_a_reason(source, places):
+    """An empty catch, or a suppress, without a word of why."""
+    assert unexplained(source) == places
+
+
+def unexplained(source: str) -> list[int]:
+    """The lines where exceptions are dropped with no comment at them and no `reason=`: an empty `except`, and `suppress`."""
+    lines = source.splitlines()
+
+    def drops(node: ast.AST) -> bool:
+        if isinstance(node, ast.With | ast.AsyncWith):
+            calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+            return any(
+                ast.unparse(call.func).endswith("suppress") and all(each.arg != "reason" for each in call.keywords)
+                for call in calls
+            )
+        return isinstance(node, ast.ExceptHandler) and all(
+            isinstance(each, ast.Pass | ast.Continue)
+            or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            for each in node.body
+        )
+
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if drops(node) and not any(map(COMMENT.search, lines[max(node.lineno - 2, 0) : node.body[0].lineno]))
+    ]
+
+
+DROPPING = re.compile(r"""suppress\(|except\b[^\n]*\n(\s*#[^\n]*\n)*\s*(pass|continue|\.\.\.|"|')""")
+COMMENT = re.compile(r"#(?! ?(noqa|type|pragma)\b)|# ?noqa: [\w, ]+ - ")
+"""A comment that tells a person something."""
 
 
 def test_S2_11_user_audit_and_model_see_what_is_for_them(tmp_path):
@@ -412,6 +513,62 @@ def test_S2_12_a_retry_policy_says_how_often_how_far_apart_and_for_which_codes()
     assert (outcome.fault.code, len(calls)) == ("TOOL_RESOURCE_BUSY", 2)
 
 
+@pytest.mark.parametrize(
+    ("code", "policy", "attempts"),
+    [
+        ("PROVIDER_INTERNAL_ERROR", None, 3),
+        ("PROVIDER_INTERNAL_ERROR", ONCE, 1),
+        ("AUTH_FAILED", None, 1),
+        ("AUTH_FAILED", RetryPolicy(attempts=3), 3),
+    ],
+)
+def test_S2_12_a_code_is_retryable_by_its_class_or_by_the_policy_that_names_it(world, code, policy, attempts):
+    """retryable: whether it is retried; a policy for a code decides it, otherwise the code itself."""
+    ask = failing(HoldfastError(Fault.of(code)))
+    own = Policy(profile="stud", per_code={} if policy is None else {code: policy})
+    with pytest.raises(HoldfastError):
+        recover("claude", own, runtime=world.runtime).call(ask)
+    assert ask.calls == attempts
+
+
+def test_S2_14_the_retry_policy_of_an_adapter_overrides_the_default(world):
+    """An adapter of a provider may declare its own retry policy, which overrides the default; without one it has the default."""
+    provider = FaultProvider(read_script("429*20"), clock=world.clock)
+    transport = httpx2.AsyncClient(transport=provider.transport())
+    client = anthropic.AsyncAnthropic(base_url="http://provider.test", api_key="k", http_client=transport)
+    own = Policy(per_code={"PROVIDER_RATE_LIMITED": RetryPolicy(attempts=2, backoff=Backoff(initial=3))})
+
+    async def ask(policy: Policy | None) -> tuple[int, float]:
+        asked, began = provider.counters.received, world.now
+        adapter: Any = recovering_sdk(client, policy=policy, runtime=world.runtime)
+        with pytest.raises(anthropic.RateLimitError):
+            await adapter.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
+        return provider.counters.received - asked, world.now - began
+
+    assert run(ask(own), clock=world.clock) == (2, 3.0)
+    assert run(ask(None), clock=world.clock) == (6, 155.0)
+
+
+def test_S2_14_callers_beside_each_other_have_six_attempts_each(world):
+    """Six attempts total, then RateLimited is terminal: a caller's failures take none of another's attempts."""
+    calls: list[float] = []
+
+    async def limited() -> None:
+        calls.append(world.now)
+        raise http(429)
+
+    async def caller() -> str:
+        with pytest.raises(httpx2.HTTPStatusError) as raised:
+            await recover("claude", runtime=world.runtime).call(limited)
+        return fault_of(raised.value).code
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(caller() for _ in range(3)))
+
+    assert run(main(), clock=world.clock) == ["PROVIDER_RATE_LIMITED"] * 3
+    assert sorted(calls) == sorted([0.0, 5.0, 15.0, 35.0, 75.0, 155.0] * 3)
+
+
 def test_S2_13_a_retried_tool_call_is_in_the_audit_trail_with_the_attempt_count(world):
     """Retries are audited: the trail has the attempt count."""
     errors: list[Exception] = [
@@ -453,14 +610,28 @@ def test_S2_14_a_rate_limit_without_a_header_is_asked_six_times_in_155_seconds(w
             recover("claude", policy, runtime=world.runtime).call(ask)
     assert (ask.calls, world.now) == (6, 155.0)
     assert (fault_of(raised.value).code, fault_of(raised.value).retryable) == ("PROVIDER_RATE_LIMITED", False)
-    jittered = [STUD.schedules["rate_limit"].backoff.delay(1, random.Random(seed)) for seed in range(200)]
-    assert 4 <= min(jittered) < max(jittered) <= 6
+    assert widest(http(429)) == [(4, 6), (8, 12), (16, 24), (32, 48), (64, 96)]
 
 
-def test_S2_14_a_retry_after_is_honored_exactly(world):
+@pytest.mark.parametrize("seconds", [1, 300, 900])
+def test_S2_14_a_retry_after_is_honored_exactly(seconds):
     """RateLimited with a Retry-After: sleep exactly that, then retry."""
-    assert world.manager.execute(failing(http(429, **{"retry-after": "300"}), None), PROVIDER) == "answer"
-    assert world.now == 300.0
+    world = World("stud", rng=Edge(1.0))
+    ask = failing(http(429, **{"retry-after": str(seconds)}), None)
+    assert world.manager.execute(ask, PROVIDER) == "answer"
+    assert world.now == seconds
+
+
+def test_S2_14_more_than_900_s_are_not_slept_unless_the_policy_allows_it():
+    """A Retry-After beyond what the policy allows, 900 s by default, ends the call at once."""
+    world, ask = World("stud"), failing(http(429, **{"retry-after": "901"}), None)
+    with pytest.raises(httpx2.HTTPStatusError):
+        world.manager.execute(ask, PROVIDER)
+    assert (ask.calls, world.now) == (1, 0.0)
+    ask = failing(http(429, **{"retry-after": "901"}), None)
+    patient = Policy(profile="stud", max_retry_after=3600)
+    assert recover("claude", patient, runtime=world.runtime).call(ask) == "answer"
+    assert world.now == 901.0
 
 
 @pytest.mark.parametrize("error", [http(500), TimeoutError()], ids=["Provider5xx", "NetworkTimeout"])
@@ -470,6 +641,9 @@ def test_S2_15_network_timeouts_and_5xx_have_three_attempts(world, error):
     with pytest.raises(type(error)):
         world.manager.execute(ask, PROVIDER)
     assert (ask.calls, [event.delay for event in world.of(Retry)]) == (3, [1.0, 2.0])
+    assert widest(error) == [(0.8, 1.2), (1.6, 2.4)]
+    # Escalated after N: alerts, logs and the audit trail hear of it, and the caller has the error.
+    assert [(event.exhausted, event.attempts) for event in world.of(Failed)] == [(True, 3)]
 
 
 def test_S2_16_the_core_has_no_default_for_tools(world):
@@ -508,9 +682,13 @@ def test_S2_17_a_store_that_is_down_is_written_three_times_and_then_the_session_
                 store.tried = []
                 await session.checkpoint()
         assert code_of(raised.value) == "SESS_STORE_UNAVAILABLE"
-        return [at - store.tried[0] for at in store.tried[:3]]
+        assert session.state == "error"
+        return [at - store.tried[0] for at in store.tried]
 
     assert run(main(), clock=world.clock) == [0.0, 2.0, 6.0]
+    # Escalated: only the operator can act.
+    (failed,) = world.of(Failed)
+    assert (failed.fault.code, failed.fault.next_actor) == ("SESS_STORE_UNAVAILABLE", "operator")
 
 
 def test_S2_18_the_retries_of_a_stage_sit_on_top_of_those_of_a_class(world):
@@ -583,7 +761,11 @@ def test_S2_20_three_of_five_urls_keep_the_shape_and_list_two_errors():
     assert (value.payload, len(value.errors)) == (["page a", "page c", "page e"], 2)
     shown = json.loads(run(box.answer("fetch_all", {"urls": list("abcde")})).content)
     assert shown["result"] == ["page a", "page c", "page e"]
-    assert [error["item"] for error in shown["errors"]] == ["b", "d"]
+    assert [(error["item"], error["classed"], error["retryable"]) for error in shown["errors"]] == [
+        ("b", "ProviderTransient/NetworkTimeout", True),
+        ("d", "ProviderTransient/NetworkTimeout", True),
+    ]
+    assert "refused" not in json.dumps(shown["result"])
 
 
 # --- what the project of the document adds ---
@@ -648,8 +830,12 @@ def test_N2_2_the_further_codes_resolve_to_their_class_and_code():
     for name in further:
         failure, code = name.split("/")
         shape = typed_error(read_typed_error({"class": failure, "code": code, "message": "m", "context": {}}))
-        assert resolve(name) is not None
         assert (shape["class"], shape["code"]) == (failure, code)
+        entry = resolve(name)
+        assert entry is not None
+        # One of them has two names: a question with nobody to answer it is `Session/NoInteractorAttached` where we write it.
+        ours = "Session/NoInteractorAttached" if code == "NoInteractorsAttached" else name
+        assert "/".join(entry.class_and_code) == ours
 
 
 def test_N2_3_a_lost_mcp_server_is_reached_at_once_and_then_after_250_ms_that_double(world):
@@ -835,6 +1021,39 @@ def test_N2_10_cancelling_a_scope_cancels_what_is_inside_and_the_next_turn_goes_
     assert order == ["tool", "turn", "next"]
 
 
+def test_N2_10_cancelling_a_turn_reaches_tools_in_other_tasks_and_cancelling_a_tool_not_its_turn(world):
+    """Cancelling a scope cancels its descendants, whichever task they are in; cancelling a descendant never cancels its parent."""
+    order: list[str] = []
+
+    async def beside() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            order.append("tool")
+
+    async def main() -> Any:
+        async with Session.open("s", store=MemoryStore(), runtime=world.runtime) as session:
+            async with session.turn("a"):
+                one = asyncio.ensure_future(session.step(beside))
+                await asyncio.sleep(1)
+                one.cancel()
+                await asyncio.wait((one,))
+                order.append("turn goes on")
+            with pytest.raises(AbortedError):
+                async with session.turn("b") as turn:
+                    other = asyncio.ensure_future(session.step(beside))
+                    asyncio.get_running_loop().call_later(1, turn.cancel)
+                    try:
+                        await asyncio.sleep(100)
+                    finally:
+                        order.append("turn")
+            await asyncio.wait((other,), timeout=1)
+            return typed_error(fault_of(other.exception()))["code"]
+
+    assert run(main(), clock=world.clock) == "ToolCancelled"
+    assert order == ["tool", "turn goes on", "tool", "turn"]
+
+
 def test_N2_11_the_edges_of_a_session_are_events_after_the_store_has_them(world):
     """States Idle, Active, Persisted, Closed, Resumed; each edge is an event, and SessionPersisted comes after the store's acknowledgement."""
     store = MemoryStore()
@@ -983,18 +1202,22 @@ def test_N2_16_audit_records_have_a_class_a_correlation_masked_secrets_and_a_cap
     async def main() -> list[Any]:
         store = MemoryStore()
         async with audit_to(store, runtime=world.runtime) as trail:
-            with suppress(OSError, reason="r", runtime=world.runtime):
-                raise OSError(f"{key} " + "y" * 100_000)
+            with suppress(OSError, reason="r" * 100_000, runtime=world.runtime):
+                raise OSError(f"{key} is wrong")
             with pytest.raises(httpx2.HTTPStatusError):
                 recover("claude", runtime=world.runtime).call(failing(http(401)))
             await trail.flush()
         return await store.audit(trail.chain)
 
     records = run(main(), clock=world.clock)
-    assert all(record.correlation for record in records if record.kind == "Fault")
+    assert {"Fault", "SuppressedError"} <= {record.kind for record in records}
+    assert all(record.correlation for record in records)
     (suppressed,) = (bytes(record.payload).decode() for record in records if record.kind == "SuppressedError")
     assert key not in suppressed
-    assert len(json.loads(suppressed)["cause"].encode()) <= 65_536 + 100
+    reason = json.loads(suppressed)["reason"]
+    assert reason.startswith("rrr")
+    assert reason.endswith(" bytes truncated]")
+    assert 65_000 < len(reason.encode()) <= 65_536
 
 
 def test_N2_17_events_come_in_an_envelope_in_order_and_decide_nothing(world):

@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 from holdfast import Agent, Budget, HoldfastError, InvalidError, Runtime, Session
+from holdfast.agents import AgentReply, FunctionAgent
 from holdfast.documents.task import (
     ContextIndex,
     ContextUse,
@@ -202,13 +203,18 @@ def test_S3_4_context_failures_keep_the_context_there_was_and_its_metrics(files)
 
 def test_S3_4_details_hold_violations_partial_results_and_the_failed_step():
     """Details may hold the violations, the results of finished steps, and the index of the step that failed."""
+    system = {"runtime": Runtime(profile="task")}
 
     @dataclass
     class Point:
         x: int
 
-    error = error_of(answering('{"x": "a"}'), Task("x", output=Point, reasks=0))
-    assert (error["type"], len(error["violations"])) == ("INVALID_OUTPUT", 1)
+    error = error_of(answering('{"x": "a"}'), Task("x", output=Point, reasks=0), **system)
+    assert set(error) == {"type", "reason", "message", "details"}
+    assert (error["type"], error["reason"]) == ("TASK_FAILURE", "output_format_failure")
+    (violation,) = error["details"]["violations"]
+    assert "`x`" in violation
+    assert "integer" in violation
 
     def perform(assignment):
         if "Moss" in assignment.prompt:
@@ -216,10 +222,10 @@ def test_S3_4_details_hold_violations_partial_results_and_the_failed_step():
         return "three"
 
     task = Task("{doc}", inputs={"doc": DOC}, context=10)
-    details = error_of(perform, task, decomposer=by_section, concurrency=1, change=None)["details"]
+    details = error_of(perform, task, decomposer=by_section, concurrency=1, change=None, **system)["details"]
     assert (details["partialResults"], details["failedStep"]) == (["three"], 1)
     loop = DirectorLoop(director=Task("draft"), evaluator=Task("judge"), prompt="x")
-    failed = executed(answering("draft", raising("TASK_HALTED")), loop)
+    failed = executed(answering("draft", raising("TASK_HALTED")), loop, **system)
     assert failed.notes["error"]["details"]["failedStep"] == 1
 
 
@@ -259,6 +265,41 @@ def test_S3_7_a_workflow_that_fails_leaves_its_bindings():
     details = result.notes["error"]["details"]
     assert details["s_expression_environment"] == {"x": "of a", "z": 7}
     assert "partialResults" not in details
+
+
+@pytest.mark.parametrize(
+    ("form", "seen"),
+    [("full_output", ["of part 1", "of part 2"]), ("notes_only", ['{"successScore":0.5}', "of part 2"])],
+)
+def test_S3_7_N3_5_accumulation_format_is_about_the_context_of_an_atomic_task_and_not_about_workflows(form, seen):
+    """accumulation_format says how an atomic task keeps earlier results in its context; a workflow has them whole."""
+    prompts = []
+
+    async def plan(prompt):
+        prompts.append(prompt)
+        number = len(prompts)
+        if number > 2:
+            return "the plan"
+        request = {"type": "atomic", "description": f"part {number}", "template_hints": ["worker"]}
+        return AgentReply(data={"status": "CONTINUATION", "notes": {"subtask_request": request}})
+
+    def worker(assignment):
+        return TaskResult(content=f"of {assignment.prompt}", notes={"successScore": 0.5})
+
+    def use(task):
+        return f"""<task><description>{task}</description><context_management>
+            <accumulate_data>true</accumulate_data><accumulation_format>{form}</accumulation_format>
+            </context_management></task>"""
+
+    task = Task.from_xml(use("Plan"))
+    tasks = TaskSystem(FunctionAgent("planner", plan), agents={"worker": worker})
+    assert run(tasks.execute_task(task)).content == "the plan"
+    assert [each.partition(":\n")[2] for each in prompts[2].split("\n\n")[1:]] == seen
+
+    source = "(bind a (call-atomic-task 'task-a) (bind b (call-atomic-task 'task-b) (list a b)))"
+    named = {name: Task.from_xml(use(name)) for name in ("task-a", "task-b")}
+    whole = run(TaskSystem(worker).execute_s_expression(source, tasks=named))
+    assert whole.value == ["of task-a", "of task-b"]
 
 
 def test_S3_8_older_results_are_cut_or_summarised_and_the_result_says_so():
@@ -405,8 +446,9 @@ def test_S3_11_each_kind_of_error_brings_what_planning_needs(files):
     fresh = Task("zebra", use=ContextUse(fresh=True, inherit="none"))
     context = error_of(answering("x"), fresh, context=ContextIndex(files))["details"]
     assert (context["query"], context["alternative"]) == ("zebra", "metadata")
-    violations = error_of(answering('{"a": 1}'), Task("x", output={"type": "object", "required": ["b"]}, reasks=0))
-    assert violations["violations"]
+    violated = error_of(answering('{"a": 1}'), Task("x", output={"type": "object", "required": ["b"]}, reasks=0))
+    (violation,) = violated["details"]["violations"]
+    assert "'b' is a required property" in violation
     half = raising("TASK_HALTED", partial="half")
     subtask = error_of(answering(asking(description="part"), half), Task("x"), change=None)["details"]
     assert (subtask["partialOutput"], subtask["subtaskRequest"]["description"]) == ("half", "part")
@@ -587,14 +629,18 @@ def test_S3_16_a_recovery_is_checked_for_resources_progress_form_and_depth():
     too_large = Task("{doc}", inputs={"doc": DOC}, context=5)
 
     async def useless(task, fault, left):
-        return Decomposition((task.with_(name="again"),))
+        return Decomposition((task.with_(name="again"), task.with_(name="and again")))
 
-    assert executed(answering("x"), too_large, decomposer=useless).fault is not None
-    with_form = Task("{doc}", inputs={"doc": DOC}, context=48, output="array", reasks=0)
-    assert executed(answering("{}"), with_form, decomposer=by_section).notes["error"]["reason"] in {
-        "output_format_failure",
-        "subtask_failure",
-    }
+    perform = answering("x")
+    stuck = error_of(perform, too_large, decomposer=useless)
+    assert "the part 'again' is not smaller" in stuck["message"]
+    assert perform.assignments == []
+    long = "\n\n".join(f"# {town}\n{'Orders came. ' * 60}" for town in ("Oslo", "Moss"))
+    with_form = Task("{doc}", inputs={"doc": long}, context=300, output="array", reasks=0)
+    perform = answering("[1]", "{}")
+    wrong = error_of(perform, with_form, decomposer=by_section, change=None)
+    details = wrong["details"]
+    assert (details["failedStep"], details["subtaskError"]["reason"]) == (1, "output_format_failure")
 
     async def halves(task, fault, left):
         size = task.estimate // 2
@@ -759,13 +805,18 @@ def test_N3_1_a_result_has_criteria_data_usage_and_its_notes():
 
 def test_N3_2_other_types_of_errors_hold_their_own_facts():
     """INVALID_OUTPUT has violations, VALIDATION_ERROR its path, XML_PARSE_ERROR its location; more reasons are accepted."""
-    invalid = error_of(answering('{"a": 1}'), Task("x", output={"type": "object", "required": ["b"]}, reasks=0))
-    assert (invalid["type"], bool(invalid["violations"])) == ("INVALID_OUTPUT", True)
+    for document, code in (
+        ({"type": "INVALID_OUTPUT", "message": "m", "violations": ["b is missing"]}, "TASK_OUTPUT_INVALID"),
+        ({"type": "VALIDATION_ERROR", "message": "m", "path": "$.a", "invalidModel": {"a": 1}}, "TASK_MODEL_INVALID"),
+        ({"type": "XML_PARSE_ERROR", "message": "m", "location": "3:14"}, "TASK_XML_PARSE_ERROR"),
+    ):
+        fault = read_task_error(document)
+        assert (fault.code, task_error_of(fault)) == (code, document)
     xml = error_of(answering("<a>"), Task("x", output=XmlOutput("a"), reasks=0))
-    assert (xml["type"], xml["location"]) == ("XML_PARSE_ERROR", "line 1, column 4")
+    assert (xml["reason"], xml["details"]["location"]) == ("xml_validation_failure", "line 1, column 4")
     both = {"inherit_context": "full", "fresh_context": "enabled"}
     model = error_of(answering("x"), {"type": "atomic", "description": "x", "context_management": both})
-    assert (model["type"], model["path"]) == ("VALIDATION_ERROR", "context.fresh")
+    assert (model["reason"], model["details"]["path"]) == ("input_validation_failure", "context.fresh")
     template = error_of(answering("x"), Task("x", agent="nobody"))
     assert template["reason"] == "template_not_found"
     assert read_task_error({"type": "TASK_FAILURE", "reason": "llm_error", "message": "m"}).code == "TASK_LLM_FAILED"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 
 import pytest
 
 from holdfast import Runtime, Session
 from holdfast.events import (
+    Cancelled,
     SessionActive,
     SessionClosed,
     SessionPersisted,
@@ -15,7 +18,9 @@ from holdfast.events import (
     SessionTurnEnd,
     SessionTurnStart,
 )
+from holdfast.faults import AbortedError
 from holdfast.stores import MemoryStore
+from holdfast.tasks.stages import Stage, StageMachine
 from holdfast.testing import run
 
 
@@ -98,6 +103,67 @@ def test_N2_11_a_session_that_the_store_did_not_acknowledge_is_not_persisted():
     with pytest.raises(OSError, match="the disk is full"):
         run(main())
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("what", "inside"),
+    [
+        *itertools.product(["turn", "session", "task"], ["a turn", "a step", "a session inside"]),
+        ("session", "nothing"),
+        ("task", "nothing"),
+    ],
+)
+def test_S2_1_a_cancellation_is_audited_once_with_who_did_it(what, inside):
+    store = MemoryStore()
+
+    async def hang():
+        await asyncio.sleep(1000)
+
+    async def other():
+        async with Session.open("inner", store=store) as session, session.turn("b"):
+            await hang()
+
+    async def work():
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        async with Session.open("s", store=store) as session:
+            loop.call_later(1, {"session": session.cancel, "task": task.cancel}.get(what, lambda: None))
+            if inside == "nothing":
+                await hang()
+            async with session.turn("a") as turn:
+                if what == "turn":
+                    loop.call_later(1, turn.cancel)
+                await {"a step": lambda: session.step(hang), "a session inside": other}.get(inside, hang)()
+
+    async def main():
+        await asyncio.wait((asyncio.ensure_future(work()),))
+        return [
+            (body["session"], body["operation"], body["reason"])
+            for chain in ("session:s", "session:inner")
+            for record in await store.audit(chain)
+            if record.kind == "Cancellation"
+            for body in (json.loads(bytes(record.payload)),)
+        ]
+
+    place = {"turn": "turn", "session": "session", "task": "session" if inside == "nothing" else "turn"}[what]
+    by = "the task was cancelled" if what == "task" else "user"
+    # The session inside is one of its own: nobody cancelled it, but its task.
+    its_own = [("inner", "turn", "the task was cancelled")] if inside == "a session inside" else []
+    assert run(main()) == [("s", place, by), *its_own]
+
+
+def test_S2_1_a_stage_that_is_cancelled_is_audited_once():
+    runtime, seen = Runtime(), []
+    runtime.on(seen.append, Cancelled)
+    machine = StageMachine([Stage("a", lambda work: asyncio.sleep(1000))], runtime=runtime)
+
+    async def main():
+        asyncio.get_running_loop().call_later(1, machine.cancel, "a")
+        async with Session.open("s", store=MemoryStore(), runtime=runtime) as session, session.turn("go"):
+            await machine.run(session)
+
+    with pytest.raises(AbortedError):
+        run(main())
+    assert [(event.operation, event.reason) for event in seen] == [("stage a", "user")]
 
 
 def test_S2_1_a_turn_whose_task_is_cancelled_is_audited_as_cancelled():

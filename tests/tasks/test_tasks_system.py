@@ -1312,7 +1312,7 @@ def test_XT8_notes_say_what_went_wrong_before_a_result_came():
     again = run(TaskSystem(perform), Task("parent"))
     assert again.content == "second try"
     (failed,) = again.notes["retried_subtasks"]
-    assert failed["type"] == "INVALID_OUTPUT"
+    assert failed["reason"] == "output_format_failure"
 
 
 @pytest.mark.parametrize("ends", ["well", "failing", "cut"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from holdfast.faults import Fault, InvalidError, ItemError, Partial
@@ -156,11 +158,14 @@ def test_S3_13_a_reason_in_upper_case_means_the_same_and_stays_as_it_came():
         ({"type": "XML_PARSE_ERROR", "message": "m", "location": "3:14"}, "TASK_XML_PARSE_ERROR"),
     ],
 )
-def test_N3_2_the_other_types_hold_their_fact_beside_the_message(document, code):
+def test_N3_2_S3_4_the_types_of_others_are_read_and_what_we_write_has_a_reason_and_details(document, code):
     fault = task.read(document)
     assert fault.code == code
-    assert "said" not in fault.context
     assert task.write(fault) == document
+    ours = task.write(Fault.of(code, "m", context={"violations": ["a"], "path": "$.a", "location": "3:14"}))
+    assert (ours["type"], set(ours)) == ("TASK_FAILURE", {"type", "message", "reason", "details"})
+    assert ours["reason"] in get_args(task.Reason)
+    assert ours["details"] == {"violations": ["a"], "path": "$.a", "location": "3:14"}
 
 
 @pytest.mark.parametrize(

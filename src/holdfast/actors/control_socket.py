@@ -91,7 +91,7 @@ class _Server:
 
     async def open(self) -> Path:
         folder = folders()[0]
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # `check_folder` judges the one that is there
             folder.mkdir(mode=0o700)
         check_folder(folder)
         listener, path = _listen(folder)
@@ -108,7 +108,7 @@ class _Server:
         self._is_closed = True
         # A forked child leaves its parent's socket alone, and nobody removes a socket that another process has put there.
         if self._path is not None and self._pid == os.getpid():
-            with suppress(OSError):
+            with suppress(OSError):  # it is gone already
                 if self._path.lstat().st_ino == self._inode:
                     self._path.unlink()
         if self._server is not None:
@@ -192,7 +192,7 @@ def check_folder(folder: Path) -> None:
 
 def peer_uid(connection: socket.socket) -> int | None:
     """Return the user of the process at the other end; None if the system does not say."""
-    with suppress(OSError, struct.error):
+    with suppress(OSError, struct.error):  # a system that does not say leaves the answer None
         if sys.platform == "linux":
             return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]  # type: ignore[no-any-return]
         # LOCAL_PEERCRED of macOS and the BSDs: a version, then the user.

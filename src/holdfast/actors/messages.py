@@ -228,7 +228,7 @@ class _Child:
             return
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # the wait is bounded; what still runs was told to stop
             async with asyncio.timeout(_STOP_S), self.lock:
                 pass
 

@@ -233,7 +233,9 @@ class _Run:
             await asyncio.gather(reading, working, return_exceptions=True)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        with suppress(
+            asyncio.IncompleteReadError, ConnectionError
+        ):  # the process has ended; its exit is reported elsewhere
             while True:
                 frame = await read_frame(reader)
                 if not self._first.done():
@@ -331,7 +333,7 @@ class _Run:
         if self._is_guarded and not self._tree.others():
             note_end()
         if self._descriptor >= 0:
-            with suppress(ValueError, RuntimeError):
+            with suppress(ValueError, RuntimeError):  # the loop is closed or no longer watches it
                 self._cell.loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
         how = self._how or self._requested or _how_ended(code, self._cell.name)

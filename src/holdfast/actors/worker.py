@@ -140,7 +140,7 @@ class Worker:
 
     async def _send(self, frame: Any) -> None:
         self._writer.write(pack(frame))
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):  # `run` sees that the host has gone
             await self._writer.drain()
 
 
@@ -210,7 +210,7 @@ def _failure(error: BaseException, on: Any) -> Failed:
 def die_with(host: int) -> None:
     """End this process when its host ends, also while it is busy. Only Linux can do that; elsewhere the socket's end does."""
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
+        with contextlib.suppress(OSError, AttributeError):  # without it the end of the socket ends the worker
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != host:
         os._exit(0)
@@ -219,9 +219,9 @@ def die_with(host: int) -> None:
 async def serve(connection: socket.socket) -> None:
     """Be one actor for the host at the other end of the socket."""
     reader, writer = await asyncio.open_unix_connection(sock=connection, limit=1 << 20)
-    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # the host has gone, so the worker ends
         await Worker(reader, writer).run()
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError):  # the host has gone, so nobody reads it
         await writer.drain()
     writer.close()
 

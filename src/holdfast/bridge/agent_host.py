@@ -142,7 +142,7 @@ class AgentHost:
             await asyncio.wait(tasks, timeout=_HANG_UP_S)
 
     async def _lock(self) -> int | None:
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # None says that another process holds it
             async with asyncio.timeout(_LOCK_S):
                 while (lock := self._files.lock("host")) is None:  # noqa: ASYNC110 - the other process tells nobody
                     await asyncio.sleep(_LOOK_S)
@@ -171,7 +171,7 @@ class AgentHost:
                 each.cancel()
             self._files.forget(record)
             server.close()
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # the process ends anyway
                 async with asyncio.timeout(self._settings.stop_timeout):
                     await hub.stop()
         return 0

@@ -358,7 +358,7 @@ class AgentRunner:
             with suppress(Exception):
                 await self._live.publish(("notification", problem("agent_unavailable", fault)))
         delay = _AGAIN_S[min(failures, len(_AGAIN_S) - 1)]
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # the delay has passed, so it tries again
             await asyncio.wait_for(self._leaving.wait(), delay)
 
     # --- messages ---

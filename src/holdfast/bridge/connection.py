@@ -213,7 +213,7 @@ class Connection:
             self._cut_off(close_code_for(fault.code), close_reason(fault.code), _LAST_READ_S)
 
     async def _close(self, code: int, reason: str) -> None:
-        with suppress(OSError, RuntimeError, TimeoutError):
+        with suppress(OSError, RuntimeError, TimeoutError):  # the client has gone or reads nothing: it is cut off below
             async with self._sending, asyncio.timeout(self.hub.settings.send_timeout):
                 await self._send_asgi({"type": "websocket.close", "code": code, "reason": reason})
                 return

@@ -6,11 +6,11 @@ Invariant: a file that cannot be read changes nothing and ends nothing. It is lo
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from holdfast.bridge.log import log_error
 from holdfast.faults import HoldfastError
+from holdfast.runtime.shield import cancel_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,9 +46,7 @@ class FileWatch:
     async def stop(self) -> None:
         """Look no more."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await cancel_to_end(self._task)
 
     async def _watch(self) -> None:
         while True:

@@ -67,7 +67,7 @@ class HostChannel:
     def close(self) -> None:
         """End it. What is under way for the other side goes on: it may be writing."""
         self._is_gone = True
-        with suppress(OSError, RuntimeError):
+        with suppress(OSError, RuntimeError):  # the other side, or the loop, has gone
             self._writer.close()
         for call in self._calls.values():
             if not call.done():

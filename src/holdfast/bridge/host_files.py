@@ -69,7 +69,7 @@ class HostFiles:
         content = read_private(self.record_path)
         if content is None:
             return None
-        with suppress(msgspec.MsgspecError):
+        with suppress(msgspec.MsgspecError):  # a record that nobody can read is none
             return msgspec.json.decode(content, type=HostRecord)
         return None
 
@@ -90,7 +90,7 @@ class HostFiles:
         address = Path(record.address)
         address.unlink(missing_ok=True)
         if address.parent != self.folder:
-            with suppress(OSError):
+            with suppress(OSError):  # other hosts may have their sockets in it
                 address.parent.rmdir()
 
     def lock(self, who: str) -> int | None:
@@ -115,6 +115,6 @@ class HostFiles:
 
     def end_of_log(self) -> str:
         """Return the last line that the process wrote."""
-        with suppress(OSError, IndexError):
+        with suppress(OSError, IndexError):  # an empty or missing log has no last line
             return self.log_path.read_text(errors="replace").strip().splitlines()[-1][:_SHOWN_LOG]
         return ""

@@ -26,6 +26,7 @@ from holdfast.bridge.host_files import HostFiles
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.private_files import state_folder
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.shield import cancel_to_end
 from holdfast.stores.address import default_url
 from holdfast.supervision.intensity import Rules, Window
 
@@ -124,7 +125,7 @@ def _kill(files: HostFiles) -> None:
     record = files.record()
     # Its socket was open a moment ago, so this is still the process that wrote the record.
     if record is not None and record.pid != os.getpid():
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended by itself
             os.kill(record.pid, signal.SIGKILL)
 
 
@@ -183,9 +184,7 @@ class HostLink:
         self._connected.clear()
         for task in (self._keeping, self._reading, *self._tasks):
             if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await cancel_to_end(task)
         if self._channel is not None:
             self._channel.close()
         if self._lock is not None:
@@ -338,7 +337,7 @@ class HostLink:
         finally:
             os.close(log)
         assert child.stdin is not None
-        with suppress(BrokenPipeError), child.stdin as given:
+        with suppress(BrokenPipeError), child.stdin as given:  # a process that ended at once is noticed by its exit
             given.write(msgspec.json.encode(start))
         self._child = child
         # Whoever started a process has to wait for it, or it stays in the table of processes. This one may outlive us.

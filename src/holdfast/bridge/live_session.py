@@ -27,6 +27,7 @@ from holdfast.bridge.log import log_warning
 from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.shield import cancel_to_end
 from holdfast.sessions.admin import RENAMED
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
@@ -189,9 +190,7 @@ class LiveSession:
     async def close(self) -> None:
         """Stop following the log."""
         if self._following is not None:
-            self._following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._following
+            await cancel_to_end(self._following)
         if self._follower is not None:
             self._follower.close()
         self._tell()
@@ -353,7 +352,7 @@ class LiveSession:
         body = msgspec.json.decode(entry.body)
         if entry.type == RENAMED:
             self.title = str(body.get("title", ""))
-        with suppress(ValueError):
+        with suppress(ValueError):  # a newer version may write states that this one does not know
             self.state = SessionState(body.get("state", ""))
 
     def _remember(self, raised: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ __all__ = ["BridgeMetrics"]
 
 _prometheus: Any = None
 _counts: Any = None
-with suppress(ModuleNotFoundError):
+with suppress(ModuleNotFoundError):  # an extra that may be missing
     _prometheus = import_module("prometheus_client")
     _counts = import_module("holdfast.sinks.prometheus")
 

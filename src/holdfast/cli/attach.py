@@ -506,5 +506,5 @@ async def _lines() -> AsyncIterator[str]:
         if rest:
             yield rest.decode("utf-8", "replace")
     finally:
-        with suppress(ValueError, OSError):
+        with suppress(ValueError, OSError):  # the terminal has gone
             stop()

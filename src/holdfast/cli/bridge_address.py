@@ -45,7 +45,10 @@ class BridgeAddress(msgspec.Struct, frozen=True):
         found = cls._stored(home)
         if found is None:
             return None
-        with suppress(OSError), socket.create_connection((found.host, found.port), timeout=_CONNECT_S):
+        with (
+            suppress(OSError),
+            socket.create_connection((found.host, found.port), timeout=_CONNECT_S),
+        ):  # nobody listens there: None
             return found
         return None
 

@@ -115,7 +115,7 @@ def seconds_of(flag: str, text: str | None, *, zero: bool = False) -> float | No
     if text is None:
         return None
     seconds: float | None = None
-    with suppress(ValueError):
+    with suppress(ValueError):  # not a plain number: it is read as a duration below
         seconds = float(text)
     if seconds is None or not 0 <= seconds < float("inf"):
         seconds = parse_duration(text)

@@ -7,7 +7,15 @@
     answer = await manager.execute(ask_claude, ResilienceOptions(provider="claude", fallback_chain=chain))
 
 `RetryConfig` is `holdfast.Tries` with its `Backoff`, `CircuitBreakerConfig` is `holdfast.Circuit`, and a `CircuitBreaker` is what
-`ResilienceManager.get_circuit` returns. The profile `spec016` has the time limits of the operations.
+`ResilienceManager.get_circuit` returns. For names that are no import here:
+
+    TimeoutError              Python's own, which needs no import
+    TimeoutConfig             `spec016.timeout("llm-call")`; a limit of your own is `ResilienceOptions.timeout`
+    provider_circuits         `ResilienceManager.provider_circuits`
+    agent_circuits            `ResilienceManager.agent_circuits`
+    agent_fallback_chain      `AGENT_CHAINS`
+    execute_with_resilience   `ResilienceManager.execute`
+    execute_agent, emit, sleep   yours: a function of an agent's name; the runtime emits and waits
 """
 
 from __future__ import annotations
@@ -36,6 +44,7 @@ from holdfast.manager import (
     calculate_delay,
     classify_error,
     create_circuit_breaker,
+    execute_with_recovery,
     with_fallback,
     with_retry,
     with_timeout,
@@ -80,6 +89,7 @@ __all__ = [
     "calculate_delay",
     "classify_error",
     "create_circuit_breaker",
+    "execute_with_recovery",
     "spec016",
     "with_fallback",
     "with_retry",

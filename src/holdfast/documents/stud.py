@@ -5,7 +5,8 @@
     shape = typed_error(fault_of(error))      # {"class": "ProviderTransient", "code": "RateLimited", …}
 
 `RetryPolicy` is `holdfast.Tries` with its `Backoff`. The stages of a state machine are `Stage`: `Setup`, `Init`, `CheckGate`, `Act`,
-`Assert`, `Exit` and `Next` are its functions.
+`Assert`, `Exit` and `Next` are its functions. `Approve` and `Ask` are questions: `Session.approve` and `Session.ask`. Classes and codes,
+such as `ProviderTransient/RateLimited`, are texts in `typed_error(fault)`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,16 @@
 from holdfast.documents.task import Task, TaskSystem
 
 result = await TaskSystem(agent).execute_task(Task("Summarise {doc}", inputs={"doc": text}))
+
+The handlers of the sample are yours: functions of a task and its fault, in `TaskSystem(…, handlers={…})` under these words.
+
+    handle_resource_exhaustion     "resource": without one, the `decomposer` splits the task
+    handle_context_failure         "context"; `TaskSystem.recover_from_context_failure` looks things up in another way
+    handle_subtask_failure         "subtask": without one, `change` words the request more simply
+    handle_output_format_failure   "format": without one, the model is asked again, as `Task.reasks` says
+    handle_general_failure         "general"
+
+`execute_s_expression` is a method of `TaskSystem` too.
 """
 
 from __future__ import annotations

@@ -64,6 +64,6 @@ def _cost(model: str, usage: Usage) -> float | None:
     for name in dict.fromkeys((model, model.rpartition("/")[2])):
         try:
             return float(calc_price(theirs, name).total_price)
-        except LookupError:
+        except LookupError:  # not a name that it knows: try the next one, or say nothing
             continue
     return None

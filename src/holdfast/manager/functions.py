@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from holdfast import options
 from holdfast.faults import InvalidError, Schedule
 from holdfast.manager.manager import ResilienceManager
-from holdfast.manager.options import ExecutionOptions, FallbackChain
+from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, FallbackChain
 from holdfast.policies.profiles import SPEC016
 from holdfast.runtime.fault_of import fault_of
 from holdfast.views import category
@@ -31,6 +31,7 @@ __all__ = [
     "calculate_delay",
     "classify_error",
     "create_circuit_breaker",
+    "execute_with_recovery",
     "with_fallback",
     "with_retry",
     "with_timeout",
@@ -112,6 +113,26 @@ def with_fallback(chain: FallbackChain, *, runtime: Runtime | None = None) -> An
     if chain.primary is None:
         raise InvalidError.at("with_fallback.chain", "a FallbackChain with a primary", None)
     return ResilienceManager(runtime).execute(chain.primary, ExecutionOptions(fallback_chain=chain, skip_retry=True))
+
+
+@overload
+def execute_with_recovery(
+    agent: AgentExecutionContext | str, run: Callable[[str], Coroutine[Any, Any, T]], *, runtime: Runtime | None = None
+) -> Coroutine[Any, Any, T]: ...
+@overload
+def execute_with_recovery(
+    agent: AgentExecutionContext | str, run: Callable[[str], T], *, runtime: Runtime | None = None
+) -> T: ...
+def execute_with_recovery(
+    agent: AgentExecutionContext | str, run: Callable[[str], Any], *, runtime: Runtime | None = None
+) -> Any:
+    """Call `run` with an agent's name, with retries, its time limit and its circuit; then with the names of those that take over.
+
+    It is `ResilienceManager.execute_agent` for programs that keep no manager. If all fail, the first agent's error is raised.
+
+        result = await execute_with_recovery("builder", lambda name: agents[name].run(task))
+    """
+    return ResilienceManager(runtime).execute_agent(agent, run)
 
 
 def create_circuit_breaker(

@@ -10,7 +10,7 @@ from holdfast.faults import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-__all__ = ["ignore_ours", "run_to_end", "shielded", "wait_to_end"]
+__all__ = ["cancel_to_end", "ignore_ours", "run_to_end", "shielded", "wait_to_end"]
 
 T = TypeVar("T")
 
@@ -37,6 +37,14 @@ def ignore_ours(task: asyncio.Future[Any]) -> None:
     if error is not None and not isinstance(error, (HoldfastError, asyncio.CancelledError)):
         context = {"message": "Task exception was never retrieved", "exception": error, "future": task}
         task.get_loop().call_exception_handler(context)
+
+
+async def cancel_to_end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has ended. Raises its failure. A cancellation of the caller is raised, and not taken for the task's."""
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()
 
 
 async def wait_to_end(work: Coroutine[Any, Any, T]) -> T:

@@ -82,7 +82,7 @@ async def _wait_for_release(store: Store, session: str, seconds: float) -> None:
     waiting = _WAITING.setdefault((store.id, session), [])
     waiting.append((loop, released))
     try:
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError):  # the time is up: the caller tries the store again
             async with asyncio.timeout(seconds):
                 await released.wait()
     except asyncio.CancelledError:
@@ -90,7 +90,7 @@ async def _wait_for_release(store: Store, session: str, seconds: float) -> None:
             _wake_next(store, session)
         raise
     finally:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # whoever released it has removed it
             waiting.remove((loop, released))
         if not waiting:
             _WAITING.pop((store.id, session), None)

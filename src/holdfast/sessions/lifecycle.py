@@ -1,27 +1,32 @@
-"""The events of a session's states, as the table of `machine` names them: active, persisted, resumed, closed.
+"""The events of a session's states, as the table of `machine` names them: active, persisted, resumed, closed; and of cancellations.
 
-Invariant: an event comes after the store has acknowledged the state.
+Invariant: the event of a state comes after the store has acknowledged it. One cancellation is one event, whatever is cancelled with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.events import SessionActive, SessionClosed, SessionPersisted, SessionResumed
+from holdfast.events import Cancelled, SessionActive, SessionClosed, SessionPersisted, SessionResumed
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.machine import STUD_EDGES, StudState, stud_view
 from holdfast.stores import SessionState
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.scopes import Scope
 
-__all__ = ["edge_between", "first_turn_began", "state_changed"]
+__all__ = ["cancelled", "edge_between", "first_turn_began", "state_changed"]
 
 _KINDS: dict[StudState, type[SessionActive | SessionPersisted | SessionClosed]] = {
     StudState.ACTIVE: SessionActive,
     StudState.PERSISTED: SessionPersisted,
     StudState.CLOSED: SessionClosed,
 }
+
+_REPORTED_BY = "_holdfast_cancelled"
+"""Where the exception of a cancelled task keeps the last scope that reported it."""
 
 
 def edge_between(before: StudState, after: StudState) -> str:
@@ -42,6 +47,27 @@ def state_changed(
 def first_turn_began(session: str, runtime: Runtime | None) -> None:
     """Emit that the first turn of a session that was resumed has begun."""
     _emit(session, runtime, StudState.RESUMED, StudState.ACTIVE)
+
+
+def cancelled(scope: Scope, error: BaseException, runtime: Runtime | None) -> bool:
+    """Emit that `error` ends a scope because it was cancelled, and by whom. Return whether it was cancelled.
+
+    A scope that was cancelled as a part of another one has no event of its own.
+    """
+    if scope.reason is None and not isinstance(error, asyncio.CancelledError):
+        return False
+    # The cancellation of a task passes through its scopes: of each session, the innermost one reports it.
+    inner: Scope | None = error.__dict__.get(_REPORTED_BY)
+    while inner is not None and inner is not scope:
+        inner = inner.parent
+    if inner is None and scope.reason != "parent":
+        error.__dict__[_REPORTED_BY] = scope
+        runtime = runtime or default_runtime()
+        why = scope.reason or "the task was cancelled"
+        # Without ids, which would be new labels of metrics: the event names the session and the turn beside it.
+        name = f"stage {scope.name}" if scope.kind == "stage" else scope.kind
+        runtime.bus.emit(Cancelled(at=runtime.clock.wall(), operation=name, reason=why))
+    return True
 
 
 def _emit(session: str, runtime: Runtime | None, before: StudState, after: StudState) -> None:

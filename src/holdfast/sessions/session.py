@@ -339,6 +339,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         failure: BaseException | None = None
+        if error is not None and self._journal.failed is None:
+            lifecycle.cancelled(self._scope, error, self._runtime)
         try:
             await wait_to_end(self._exit(error))
         except HoldfastError as unsaved:

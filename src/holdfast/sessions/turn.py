@@ -7,7 +7,6 @@ and can be continued.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, 
 import msgspec
 
 from holdfast import options
-from holdfast.events import Cancelled, SessionTurnEnd, SessionTurnStart, StepNotReplayed
+from holdfast.events import SessionTurnEnd, SessionTurnStart, StepNotReplayed
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.once.doubt import call_text
 from holdfast.once.identity import turn_key
@@ -27,7 +26,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec, openings
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
-from holdfast.sessions.lifecycle import first_turn_began
+from holdfast.sessions.lifecycle import cancelled, first_turn_began
 from holdfast.sessions.log import (
     ContextSaved,
     SessionMemory,
@@ -222,10 +221,7 @@ class TurnRunner:
             except BaseException as error:
                 self._left_in = None if turn.replayed else attempts
                 await self._turn_failed(turn)
-                is_stopped = isinstance(error, asyncio.CancelledError) and turn.scope.reason is None
-                if is_stopped:
-                    self._report_stopped(turn)
-                self._report(turn, "failed" if turn.scope.reason is None and not is_stopped else "cancelled")
+                self._report(turn, "cancelled" if self._report_cancelled(turn, error) else "failed")
                 raise
             else:
                 await self._turn_done(turn)
@@ -247,12 +243,13 @@ class TurnRunner:
                 else SessionTurnStart(at=at, number=number)
             )
 
-    def _report_stopped(self, turn: Turn) -> None:
-        """Emit that the task of a turn was cancelled, for the audit trail. The turn stays in flight: the next run continues it."""
-        runtime = self._journal.runtime or default_runtime()
+    def _report_cancelled(self, turn: Turn, error: BaseException) -> bool:
+        """Report who cancelled a turn, for the audit trail. Return whether it was cancelled.
+
+        If its task was, the turn stays in flight: the next run continues it.
+        """
         with self._journal.recorder.inside(turn.number):
-            name = f"turn {turn.number}"
-            runtime.bus.emit(Cancelled(at=runtime.clock.wall(), operation=name, reason="the task was cancelled"))
+            return cancelled(turn.scope, error, self._journal.runtime)
 
     def _is_left_by_recover(self, given: Any, attempts: Attempts) -> bool:
         """Whether `recover` around the turn that failed makes its next attempt: it is the same turn, and nothing is done again."""

@@ -307,7 +307,7 @@ class AuditTrail:
                 self.written += len(records)
                 return True
             pause = min(pause * 2 or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # the pause has passed, so it tries again
                 async with asyncio.timeout(pause):
                     await self._ending.wait()
 

@@ -606,7 +606,7 @@ def _key_bytes(key: Key) -> bytes:
 
 
 def _from_text(text: str) -> bytes | None:
-    with suppress(ValueError):
+    with suppress(ValueError):  # not hexadecimal: it is read as base64 below
         return bytes.fromhex(text)
     try:
         return b64decode(

@@ -46,10 +46,10 @@ class Wakeups:
             following = [(each, top) for session, top in tops.items() for each in self._followers.get(session, ())]
         # A closed loop raises. It has no tasks any more.
         for future in woken:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # its loop is closed, so nobody waits
                 future.get_loop().call_soon_threadsafe(_set, future)
         for follower, top in following:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # its loop is closed, so nobody waits
                 follower.loop.call_soon_threadsafe(follower.note, top)
 
     @property

@@ -156,7 +156,7 @@ class ContextIndex:
                 _drop(connection, number)
             connection.execute("COMMIT")
         except BaseException:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error):  # the failure that led here is raised
                 connection.execute("ROLLBACK")
             raise
         return changed
@@ -166,7 +166,7 @@ class ContextIndex:
             inside = path.relative_to(self.root)
             if any(part.startswith(".") for part in inside.parts) or path.is_symlink() or not path.is_file():
                 continue
-            with suppress(OSError):
+            with suppress(OSError):  # a file that has just been removed is none
                 status = path.stat()
                 yield inside.as_posix(), f"{status.st_mtime_ns}:{status.st_size}"
 
@@ -234,12 +234,12 @@ class ContextIndex:
         self._forget()
         if self._place != ":memory:":
             for suffix in ("", "-journal", "-wal", "-shm"):
-                with suppress(OSError):
+                with suppress(OSError):  # it is gone already, or sqlite rewrites it
                     Path(self._place + suffix).unlink()
 
     def _forget(self) -> None:
         if self._open is not None:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error):  # it may be damaged, and is not used again
                 self._open.close()
             self._open = None
 

@@ -125,8 +125,13 @@ def _restored(stored: Any) -> TaskResult:
 def _of_reply(reply: Any) -> Performance:
     usage = getattr(reply, "usage", None)
     counted = None if usage is None else getattr(usage, "output", None)
-    text = str(reply.text)
-    result = TaskResult(content=text, value=getattr(reply, "data", None))
+    text, data = str(reply.text), getattr(reply, "data", None)
+    match data:
+        case {"status": Status.CONTINUATION, "notes": {"subtask_request": _} as notes}:
+            # An agent asks for a subtask in the form of a result. It is plain data, so a session can store it.
+            result = TaskResult(content=text, status=Status.CONTINUATION, notes=notes)
+        case _:
+            result = TaskResult(content=text, value=data)
     return Performance(result=result, output_tokens=tokens_in(text) if counted is None else int(counted))
 
 

@@ -227,7 +227,7 @@ def _beside(place: Any, content: bytes, created: int, mode: int | None = None) -
             os.fsync(file.fileno())
         yield beside
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # it has been renamed to its place
             os.unlink(beside, dir_fd=place.directory)
 
 

@@ -99,7 +99,7 @@ def guarded_owner() -> int:
 
 def _start() -> None:
     if _Guard.owner == os.getpid() and _Guard.pipe >= 0:
-        with suppress(OSError):
+        with suppress(OSError):  # the descriptor is closed already
             os.close(_Guard.pipe)
     # Both ends are closed in every program that is started, so only we hold the writing end.
     reading, writing = os.pipe()
@@ -145,12 +145,12 @@ def _has_ended() -> bool:
 
 def _dismiss() -> None:
     if _Guard.owner == os.getpid() and not _Guard.running:
-        with suppress(OSError):
+        with suppress(OSError):  # the guard has ended by itself
             os.write(_Guard.pipe, b"\n")
 
 
 def _forget() -> None:
     """Close the pipe in a forked child: it would keep the guard waiting after its parent's death."""
-    with suppress(OSError):
+    with suppress(OSError):  # the descriptor is closed already
         os.close(_Guard.pipe)
     _Guard.owner, _Guard.pipe, _Guard.running = 0, -1, 0

@@ -517,7 +517,7 @@ class Process:
         self._unwritten.clear()
         if pipe is not None and not pipe.closed:
             self._loop.remove_writer(pipe.fileno())
-            with suppress(OSError):
+            with suppress(OSError):  # the program has closed its end
                 pipe.close()
 
     # --- limits ---
@@ -623,7 +623,7 @@ class Process:
             time.sleep(_FINAL_POLL_S)
             self._tree.send(signal.SIGKILL)
         if self._exit_code is None:
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # the exit code stays unknown, and the result says so
                 self._popen.wait(_FINAL_REAP_S)
                 self._exit_code = self._popen.returncode
 

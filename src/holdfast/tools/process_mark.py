@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _limits: Any = None
-with suppress(ImportError):
+with suppress(ImportError):  # not on Windows
     import resource
 
     # Only Linux sets the limits of another process.
@@ -153,9 +153,9 @@ def behind_gate(argv: Sequence[str]) -> list[str]:
 
 def open_gate(pid: int) -> None:
     """Let a command begin that waits at its gate. Waits until it stands there, about a millisecond."""
-    with suppress(ChildProcessError):
+    with suppress(ChildProcessError):  # it is no child of ours, or has ended
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError):  # it has ended by itself
         os.kill(pid, signal.SIGCONT)
 
 

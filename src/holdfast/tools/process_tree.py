@@ -84,7 +84,7 @@ class ProcessTree:
         """Send a signal to the group, and to every process of the tree outside of it."""
         # The others are found first: they may lose their parent, and with it the way to be found, when the group gets the signal.
         outside = [member for member in self.others() if member.group != self.root]
-        with suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended, or is another user's
             os.killpg(self.root, number)
         for member in outside:
             _send(member, number)
@@ -153,7 +153,7 @@ def _send(member: Member, number: signal.Signals) -> None:
     try:
         now = read_member(member.pid)
         if now is not None and now.started == member.started:
-            with suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's
                 signal.pidfd_send_signal(descriptor, number)
     finally:
         os.close(descriptor)
@@ -164,5 +164,5 @@ def _reap(zombies: list[Member]) -> None:
     own = os.getpid()
     for zombie in zombies:
         if zombie.parent == own:
-            with suppress(ChildProcessError):
+            with suppress(ChildProcessError):  # somebody else has reaped it
                 os.waitpid(zombie.pid, os.WNOHANG)

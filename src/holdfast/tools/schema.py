@@ -285,7 +285,7 @@ def schema_mistake(schema: Any) -> str | None:
     try:
         from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
         from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
-    except ImportError:
+    except ImportError:  # an extra that may be missing: a schema is then checked in part
         pass
     else:
         try:

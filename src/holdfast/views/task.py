@@ -49,14 +49,8 @@ _TYPES: Mapping[Code, str] = {
     "TASK_MODEL_INVALID": "VALIDATION_ERROR",
     "TASK_XML_PARSE_ERROR": "XML_PARSE_ERROR",
 }
-"""The codes with a type of their own. They are neither an exhausted resource nor a failure with a reason (N3-2)."""
-
-_OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "INVALID_OUTPUT": ("violations",),
-    "VALIDATION_ERROR": ("path", "invalidModel"),
-    "XML_PARSE_ERROR": ("location",),
-}
-"""The context fields that these types have beside their message. Every other field is a detail."""
+"""The codes that some documents have a type of their own for (N3-2). It is read, and written back; what we write is a failure with a
+reason, because a reader that knows the two types of document 003 would overlook any other."""
 
 _NAMES: Mapping[str, str] = {
     "expected": "expectedType",
@@ -157,7 +151,7 @@ def dispatch(fault: Fault) -> Handler:
     """
     error = _TASK_ERROR.draft(fault)
     kind, reason = error["type"], error.get("reason", "").casefold()
-    # Document 003 has no handler for the special types, so the catalog's reason decides.
+    # Document 003 has no handler for the types of others, so the catalog's reason decides.
     if kind not in {_EXHAUSTION, _FAILURE}:
         kind, _, reason = fault.entry.task.partition("/")
     if kind == _EXHAUSTION:
@@ -183,16 +177,13 @@ class _TaskError(msgspec.Struct, kw_only=True, rename="camel"):
 
 def _show_error(fault: Fault) -> dict[str, Any]:
     kind, _, word = fault.entry.task.partition("/")
-    kind = _TYPES.get(fault.code, kind)
     document: dict[str, Any] = {"type": kind, "message": fault.message}
     details = renamed(facts(fault.context), _NAMES)
     if kind == _FAILURE:
         document["reason"] = word
-    elif kind == _EXHAUSTION:
+    else:
         document["resource"] = word
         document["metrics"] = {name: details.pop(name) for name in ("used", "limit") if name in details}
-    else:
-        document |= {name: details.pop(name) for name in _OWN_FIELDS[kind] if name in details}
     if fault.partial is not None:
         place = _place(fault, fault.partial, word)
         if place == _CONTENT and fault.partial.payload is not None:

@@ -232,6 +232,7 @@ ENTRIES = (
         "The task is described wrongly.",
         "Fix the definition at the named path",
         aliases=("VALIDATION_ERROR",),
+        task="TASK_FAILURE/input_validation_failure",
     ),
     # There is also a hard limit, because a model may create deeper and deeper subtasks.
     entry(

@@ -232,7 +232,7 @@ async def _input(source: int) -> bytes:
         await ready
     finally:
         loop.remove_reader(source)
-    with suppress(OSError):
+    with suppress(OSError):  # a pipe that cannot be read is at its end
         return os.read(source, _READ_BYTES)
     return b""
 

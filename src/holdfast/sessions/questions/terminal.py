@@ -81,7 +81,7 @@ class TerminalInteractor:
                 with self._around():
                     return await _answer(file, question)
             except asyncio.CancelledError:
-                with suppress(OSError):
+                with suppress(OSError):  # the cancellation matters, and not its notice
                     _write(file, "\n(no answer is needed any more)\n")
                 raise
             except OSError as error:
@@ -251,7 +251,7 @@ def _line_mode(file: int, *, is_hidden: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError, termios.error):
+        with suppress(OSError, termios.error):  # the terminal has gone
             termios.tcsetattr(file, termios.TCSADRAIN, before)
 
 

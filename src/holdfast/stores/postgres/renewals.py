@@ -82,6 +82,6 @@ class Renewals:
 
     def _hang_up(self) -> None:
         if self._connection is not None:
-            with suppress(psycopg.Error):
+            with suppress(psycopg.Error):  # a broken connection is closed already
                 self._connection.close()
             self._connection = None

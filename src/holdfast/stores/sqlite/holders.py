@@ -36,7 +36,7 @@ class Holder(NamedTuple):
 
 def holder_of(path: Path) -> Holder | None:
     """Return the other process that has locked a file for writing; None if the system does not say. Only Linux does, in one container."""
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, IndexError):  # a system that does not say leaves the answer None
         inode = path.stat().st_ino
         for line in _LOCKS.read_text().splitlines():
             # 1: FLOCK  ADVISORY  WRITE 1234 fe:00:2211867 0 EOF
@@ -52,7 +52,7 @@ def holder_of(path: Path) -> Holder | None:
 def _has_open(pid: str, path: Path) -> bool:
     """Whether a process has the file open. Another file system may have a file of the same number."""
     wanted = path.resolve()
-    with suppress(OSError):
+    with suppress(OSError):  # the process has ended, or is another user's
         return any(one.resolve() == wanted for one in Path("/proc", pid, "fd").iterdir())
     return False
 

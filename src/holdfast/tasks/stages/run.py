@@ -19,6 +19,7 @@ from holdfast.faults import AbortedError, BudgetError, Fault, HoldfastError, Out
 from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.runtime.evidence import in_doubt
 from holdfast.sessions.later import is_waiting
+from holdfast.sessions.lifecycle import cancelled
 from holdfast.sessions.scopes import Scope
 from holdfast.tasks.stages.act import StageWork, act_contract, perform
 from holdfast.tasks.stages.context import Changes, RunState, StageContext
@@ -259,6 +260,10 @@ class StageRun:
             self._scopes.setdefault(stage.id, []).append(scope)
             try:
                 ended, changes = await _Execution(self, stage, path, state).run()
+            except asyncio.CancelledError as error:
+                if scope.reason is not None:
+                    cancelled(scope, error, self._runtime)
+                raise
             finally:
                 self._scopes[stage.id].remove(scope)
         state.context = changes.applied(state.context)

@@ -434,7 +434,7 @@ def _words_of(path: Path) -> list[str]:
 
 
 def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):  # it has ended by itself
         os.killpg(pid, signal.SIGKILL)
 
 

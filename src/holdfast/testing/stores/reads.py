@@ -134,7 +134,7 @@ async def a_waiter_may_be_cancelled(kit: Kit) -> None:
         task = asyncio.create_task(store.changed("s1", 0, _LONG))
         await asyncio.sleep(0.01)
         task.cancel()
-        with suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):  # the cancellation is the case
             await task
         assert task.cancelled()
         await store.commit(appending("a"))
@@ -152,7 +152,7 @@ async def a_cancelled_commit_is_stored_once_or_not_at_all(kit: Kit) -> None:
             for _ in range(n):
                 await asyncio.sleep(0)
             if task.cancel():
-                with suppress(asyncio.CancelledError):
+                with suppress(asyncio.CancelledError):  # the cancellation is the case
                     await task
             if not task.cancelled():
                 stored |= {f"c{n}-a", f"c{n}-b"}
