@@ -30,6 +30,7 @@ from holdfast.documents.actor import (
     AKKA_SAMPLE,
     Actor,
     ActorError,
+    ActorInitializationError,
     ActorKilledError,
     BashActor,
     CancellableOperation,
@@ -305,6 +306,57 @@ def test_S4_4_an_actor_that_cannot_be_made_is_tried_again_within_the_budget():
 
     assert asyncio.run(main())["error"]["context"] == {"restartCount": 3}
     assert len(made) == 4
+
+
+@pytest.mark.parametrize(("failures", "starts"), [(2, 3), (3, 4), (99, 4)])
+def test_S4_4_with_the_profile_the_first_start_is_tried_again_within_the_budget(failures, starts, scene):
+    """ActorInitializationException: always restart; when the budget is used up, the caller gets the typed error."""
+    scene.runtime = Runtime(clock=scene.clock, profile="actor")
+    scene.runtime.on(scene.events.append)
+    made = []
+
+    def factory():
+        made.append(1)
+        if len(made) <= failures:
+            raise ConnectionError("no database yet")
+        return TaskActor()
+
+    async def main():
+        async with Supervisor(max_restarts=3, runtime=scene.runtime) as supervisor:
+            if failures < 4:
+                await supervisor.supervise(factory)
+                return await supervisor.send("task-1", create_message("get", 1))
+            with pytest.raises(ActorInitializationError, match="no database yet") as caught:
+                await supervisor.supervise(factory)
+            assert isinstance(caught.value.__cause__, ConnectionError)
+            assert supervisor.ids == []
+            return caught.value.fault
+
+    answer = scene.play(main())
+    assert (len(made), len(scene.of(ChildRestarting))) == (starts, starts - 1)
+    if failures < 4:
+        assert answer["data"] == 1
+    else:
+        assert (answer.code, len(scene.of(GaveUp))) == ("ACTOR_START_FAILED", 1)
+
+
+def test_S4_4_without_the_profile_and_in_early_phases_the_first_start_fails_at_once():
+    """As in Erlang: a program that cannot start its actor learns that from the first attempt, unless it plays the document."""
+    for tables in ({}, {"phase": 2}):
+        runtime, made = Runtime(), []
+        read(tables).apply(runtime)
+
+        def factory(made=made):
+            made.append(1)
+            raise ConnectionError("no database yet")
+
+        async def main(runtime=runtime, factory=factory):
+            async with Supervisor(runtime=runtime) as supervisor:
+                with pytest.raises(ConnectionError):
+                    await supervisor.supervise(factory)
+
+        asyncio.run(main())
+        assert len(made) == 1
 
 
 class Room(VirtualActor):

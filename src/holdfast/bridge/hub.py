@@ -47,6 +47,8 @@ from holdfast.sessions import admin, machine
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
 from holdfast.stores import Commit, NewSession, SessionState
+from holdfast.stores.errors import session_ended
+from holdfast.stores.records import FINAL
 from holdfast.stores.store import PAGE_ENTRIES
 from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import CertificateRotation
@@ -72,7 +74,6 @@ _FORWARDED = (
     *(CircuitStateChange, BudgetWarning, Commanded),
 )
 """The recovery events that clients get."""
-_FINAL = (SessionState.CLOSED, SessionState.ERROR)
 _UNENDED = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
 _SHARED = 20
 """From so many places on, one device may have half of them."""
@@ -211,8 +212,8 @@ class Hub:
 
     async def _open(self, session: str, device: str) -> LiveSession:
         record = await self.record(session)
-        if record.state is SessionState.CLOSED:
-            raise HoldfastError(machine.closed(session))
+        if record.state in FINAL:
+            raise HoldfastError(session_ended(session, record.state))
         all_, most = (
             self.settings.max_sessions,
             self._share(self.settings.max_sessions, self.settings.max_sessions_per_device),
@@ -268,7 +269,7 @@ class Hub:
             self._wake(live)
 
     def _wake(self, live: LiveSession) -> None:
-        if self.agent is not None and live.state not in _FINAL and not self._is_stopping:
+        if self.agent is not None and live.state not in FINAL and not self._is_stopping:
             self.runner(live).start()
 
     async def _make_room(self, device: str = "") -> bool:
@@ -562,7 +563,7 @@ class Hub:
 
     async def _let_go(self, live: LiveSession, *, closes: bool) -> None:
         record = await self.store.session(live.id)
-        if record.state in _FINAL or admin.in_use(record, self.store, self.runtime):
+        if record.state in FINAL or admin.in_use(record, self.store, self.runtime):
             return
         # What hooks and users have added is in the log, also if no program has ever opened the session.
         is_empty = record.checkpoint is None and record.top == 0
@@ -607,9 +608,6 @@ class Hub:
             self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
 
     def _on_event(self, event: Any) -> None:
-        # What is fatal for one session ends its use, and that of no other. The loss of a session ends by itself.
-        if isinstance(event, Failed) and event.fault.severity == "fatal" and not event.fault.code.startswith("SESS_"):
-            self._loop.call_soon_threadsafe(self._end_use, event.session)
         if isinstance(event, Commanded) and not event.session:
             # Whoever commands is not inside the session whose operation obeys.
             lives = tuple(self.sessions.values())
@@ -618,17 +616,6 @@ class Hub:
         # A tool may run in a thread, and so may its recovery.
         if event.session in self.sessions:
             self._loop.call_soon_threadsafe(self._forward, event)
-
-    def _end_use(self, session: str) -> None:
-        """End the use of a session after the turn that failed. If something waits in it, it is opened anew."""
-        live = self.sessions.get(session)
-        if live is not None and live.runner is not None:
-            self.spawn(self._open_anew(live, live.runner))
-
-    async def _open_anew(self, live: LiveSession, runner: AgentRunner | HostedRunner) -> None:
-        await runner.leave()
-        if self.sessions.get(live.id) is live:
-            self._wake(live)
 
     def _forward(self, event: Any) -> None:
         live = self.sessions.get(event.session)
