@@ -22,7 +22,7 @@ import httpx2
 import pytest
 from documents_kit import Model, World, failing, http
 
-from holdfast import Agent, CircuitOpenError, Fault, HoldfastError, Runtime, recover, tool
+from holdfast import Agent, CircuitOpenError, Fault, HoldfastError, Runtime, documents, recover, tool
 from holdfast.bridge import AgentProcess, ConnectionStatus, ErrorReports, TlsFiles, Turn
 from holdfast.bridge.client.certificate import Certificate, diagnose
 from holdfast.bridge.identity import Identity
@@ -1667,6 +1667,34 @@ def test_N0_23_messages_that_wait_are_answered_in_order_and_together_where_that_
                     assert [each["answers"] for each in begun[1:]] == offsets
 
     run(work)
+
+
+# --- the names of the document ---
+
+PAGES = Path(__file__).parents[2] / "docs/explanation/documents"
+IMPORTED = (
+    *("BridgeConnection", "RECONNECT_DELAYS", "ReconnectionExhaustedError", "SessionState", "ProtocolMessage"),
+    *("ConnectionState", "SEQUENCE_MAP", "validate_sequence", "Session", "SessionCheckpoint", "TOOL_TIMEOUTS"),
+    *("ReplayBuffer", "CircuitBreaker", "PersistedSession", "save_sessions", "load_sessions", "BridgeMessage"),
+    *("BridgeConnectionException", "ErrorMetric"),
+)
+INSIDE = (
+    *("BridgeConnectionRecovery", "MAX_RETRIES", "BASE_DELAY", "DisconnectReason", "isRecoverable", "SESSION_GRACE_MS"),
+    *("handleDisconnect", "handleReconnect", "closeSession", "ProtocolError", "HookEventSchema", "resumeSession"),
+    *("loadSession", "restoreCheckpoint", "SESSIONS_FILE"),
+)
+
+
+def test_the_names_of_the_document_can_be_imported_or_the_page_says_what_does_it():
+    """What a user imports has the document's name; for what its samples do inside, the page names ours."""
+    assert [name for name in IMPORTED if not hasattr(documents.bridge, name)] == []
+    table = (PAGES / "000-bridge.md").read_text().partition("## Names")[2]
+    assert [name for name in INSIDE if f"`{name}`" not in table] == []
+    assert (documents.bridge.BridgeConnection, documents.bridge.BridgeConnectionException) == (
+        Client,
+        BridgeConnectionError,
+    )
+    assert documents.bridge.TOOL_TIMEOUTS == {"bash": 300, "read_file": 10, "edit_file": 30, "search": 60}
 
 
 # --- the document's client, in another language ---

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Ok, Policy, Runtime, recover
+from holdfast import Ok, Policy, Runtime, documents, recover
 from holdfast.actors import (
     BY_KIND,
     Child,
@@ -749,7 +749,44 @@ def test_S4_13_the_guidelines_are_the_limits_of_operations_that_name_none(kind, 
     assert scene.play(main()) == seconds
 
 
+def test_S4_13_a_bash_command_has_30_seconds_and_may_have_a_limit_of_its_own():
+    """BashActor: 30 seconds default, configurable per command, shorter or longer."""
+
+    async def main():
+        usual, short = BashActor("bash"), BashActor("short", timeout=0.1)
+        own = {"command": "sleep 61.0430", "timeoutMs": 100}
+        late = await usual.send(create_message("exec", own))
+        longer = await short.send(create_message("exec", {"command": "sleep 0.3; echo done", "timeoutMs": 20_000}))
+        wrong = await usual.send(create_message("exec", own | {"timeoutMs": -1}))
+        return usual._timeout, late, longer, wrong
+
+    seconds, late, longer, wrong = asyncio.run(main())
+    assert seconds == ACTOR.timeout("bash") == 30
+    assert (late["error"]["type"], late["error"]["code"]) == ("transient", "TIMEOUT")
+    assert not living("sleep 61.0430")
+    assert (longer["success"], longer["data"]["stdout"]) == (True, "done\n")
+    assert wrong["error"]["code"] == "INVALID_MESSAGE"
+
+
 # 3.5 The supervisor
+
+
+@pytest.mark.parametrize(("strategy", "others"), [("one-for-one", [True, False]), ("one-for-all", [False, False])])
+def test_S4_14_the_strategy_says_whether_the_others_are_restarted_too(strategy, others, scene):
+    """strategy: "one-for-one" makes the crashed actor anew, "one-for-all" all of them."""
+
+    async def main():
+        async with Supervisor(strategy=strategy, runtime=scene.runtime) as supervisor:
+            for name in ("a", "b"):
+                await supervisor.supervise(lambda name=name: TaskActor(name))
+            await supervisor.send("a", create_message("update", "kept"))
+            before = [supervisor.get(name) for name in ("a", "b")]
+            await supervisor.send("b", create_message("eval", RuntimeError("x")))
+            same = [supervisor.get(name) is was for name, was in zip("ab", before, strict=True)]
+            notes = await supervisor.send("a", create_message("update", "new"))
+            return same, notes["data"]
+
+    assert scene.play(main()) == (others, ["kept", "new"] if others[0] else ["new"])
 
 
 def test_S4_14_the_sample_of_a_supervisor_restarts_three_times_in_a_minute_and_then_removes(scene, caplog):
@@ -1368,6 +1405,25 @@ def test_N4_5_a_task_goes_through_its_states_in_valid_transitions():
         ("parent", "blocked", "active"),
         ("parent", "active", "completed"),
     ]
+
+
+IMPORTED = (
+    *("ActorInitializationError", "ActorKilledError", "ValidationError", "UnexpectedFailure", "Response"),
+    *("EnhancedResponse", "Message", "RetryConfig", "with_retry", "CircuitState", "CircuitBreakerConfig"),
+    *("CircuitBreaker", "with_timeout", "CancellableOperation", "SupervisorConfig", "Supervisor", "ClaudeActor"),
+    *("Actor", "BashActor", "ErrorType", "ActorError", "Errors", "StreamEvent", "create_bash_actor", "create_message"),
+)
+INSIDE = (
+    *("NetworkError", "OneForOneStrategy", "supervisorStrategy", "ActorKilledException", "ClaudeActorConfig"),
+    *("ActorInitializationException", "handleFailure", "restartCounts", "createMockClaude"),
+)
+
+
+def test_the_names_of_the_document_can_be_imported_or_the_page_says_what_does_it():
+    """What a user imports has the document's name; for what its samples do inside, the page names ours."""
+    assert [name for name in IMPORTED if not hasattr(documents.actor, name)] == []
+    page = (Path(__file__).parents[2] / "docs/explanation/documents/004-actors.md").read_text()
+    assert [name for name in INSIDE if f"`{name}`" not in page.partition("## Names")[2]] == []
 
 
 def test_the_names_of_the_document_are_those_of_the_rooms():
