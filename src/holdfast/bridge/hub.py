@@ -212,8 +212,8 @@ class Hub:
 
     async def _open(self, session: str, device: str) -> LiveSession:
         record = await self.record(session)
-        if record.state in FINAL:
-            raise HoldfastError(session_ended(session, record.state))
+        if record.state is SessionState.CLOSED:
+            raise HoldfastError(session_ended(session))
         all_, most = (
             self.settings.max_sessions,
             self._share(self.settings.max_sessions, self.settings.max_sessions_per_device),
