@@ -21,6 +21,7 @@ import httpx
 import httpx2
 import pytest
 from documents_kit import Model, World, failing, http
+from websockets.asyncio.client import ClientConnection
 
 from holdfast import Agent, CircuitOpenError, Fault, HoldfastError, Runtime, documents, recover, tool
 from holdfast.bridge import AgentProcess, ConnectionStatus, ErrorReports, TlsFiles, Turn
@@ -674,6 +675,30 @@ def test_S0_18_S0_19_S0_20_a_session_goes_through_the_states_of_the_chart():
     run(work)
 
 
+def test_S0_18_a_session_that_is_created_active_or_paused_may_end_in_error(tmp_path):
+    """CREATED -> ERROR and ACTIVE -> ERROR: a session that failed takes nothing more, and cannot be resumed."""
+
+    async def work() -> None:
+        async with SqliteStore(tmp_path / "work.db") as store:
+            for name in ("created", "active"):
+                async with Session.open(name, store=store) as session:
+                    if name == "active":
+                        await session.message("hello")
+                    assert session.state == name
+                    await session.fail("the disk is damaged")
+                    assert session.state is SessionState.ERROR
+                    with pytest.raises(HoldfastError) as ended:
+                        await session.message("more")
+                    assert ended.value.fault.code == "SESS_CLOSED"
+                assert (await store.session(name)).state is SessionState.ERROR
+                with pytest.raises(HoldfastError) as again:
+                    async with Session.open(name, store=store):
+                        pass
+                assert again.value.fault.code == "SESS_NOT_RESUMABLE"
+
+    run(work)
+
+
 def test_S0_20_a_resumed_session_has_its_checkpoint(tmp_path):
     """resumeSession restores the checkpoint; a session that is not paused or not resumable raises SESS_NOT_RESUMABLE."""
 
@@ -708,6 +733,8 @@ def test_S0_19_S0_20_a_session_that_is_not_resumable_is_not_resumed():
             shown = {each: (await web.get(f"/sessions/{each}")).json() for each in ("once", "again")}
             assert {each["state"] for each in shown.values()} == {"paused"}
             assert {name: each["resumable"] for name, each in shown.items()} == {"once": False, "again": True}
+            listed = (await client.ask("session_list", {}, "sessions"))["payload"]["sessions"]
+            assert {each["session_id"]: each["status"] for each in listed} == {"once": "paused", "again": "resumable"}
             refused = await client.ask("session_resume", {"session_id": "once"}, "session_joined")
             assert refused["payload"]["code"] == "SESS_NOT_RESUMABLE"
             resumed = await client.ask("session_resume", {"session_id": "again"}, "session_joined")
@@ -991,6 +1018,38 @@ def test_S0_30_a_client_asks_for_what_came_since_its_last_message():
             # On the wire the message of just then comes again, since several may have one time; its id tells it.
             assert [each["payload"]["content"] for each in asked["payload"]["messages"]] == ["one", "two"]
             assert asked["payload"]["messages"][0]["id"] == first["id"]
+
+    run(work)
+
+
+def test_S0_29_S0_30_S0_31_a_client_that_comes_back_connects_synchronizes_and_then_sends(monkeypatch):
+    """reconnect: connect, request what came since the last message, and only then flush what waits, first in, first out."""
+    sent: list[dict[str, Any]] = []
+    send = ClientConnection.send
+
+    async def noted(socket: ClientConnection, frame: Any, **options: Any) -> None:
+        sent.append(json.loads(frame))
+        await send(socket, frame, **options)
+
+    monkeypatch.setattr(ClientConnection, "send", noted)
+
+    async def work() -> None:
+        async with a_bridge() as served, FaultProxy(served.ws_url) as proxy:
+            seen: list[ConnectionStatus] = []
+            options: dict[str, Any] = {"reconnect": Schedule(delays=(0.05,), jitter=0.0), "on_status": seen.append}
+            async with Client(proxy.url, token="token", **options) as client, client.create("s") as session:
+                await session.send("zero")
+                before = len(sent)
+                proxy.cut()
+                await eventually(lambda: "reconnecting" in [now.status for now in seen])
+                await asyncio.gather(*(session.send(text) for text in ("one", "two")))
+        kinds = [each["type"] for each in sent[before:] if each["type"] != "heartbeat_ping"]
+        assert kinds[:4] == ["auth", "session_join", "session_message", "session_message"]
+        # The position is more exact than a time: several messages may have one.
+        (joined,) = (each["payload"] for each in sent[before:] if each["type"] == "session_join")
+        assert joined["after"]["offset"] == 1
+        texts = [each["payload"]["content"] for each in sent[before:] if each["type"] == "session_message"]
+        assert texts == ["one", "two"]
 
     run(work)
 

@@ -942,13 +942,15 @@ def test_S4_15_what_is_good_stays_and_what_was_an_issue_is_solved(tmp_path):
         bash = BashActor("bash")
         done = await bash.send(create_message("exec", "echo out; echo err >&2"))
         broken = await bash.send(create_message("exec", "echo out; echo err >&2; exit 3"))
+        silent = await bash.send(create_message("exec", "exit 3"))
         wrong = await bash.send(create_message("exec", 5))
         unknown = await bash.send(create_message("dance"))
-        return done, broken, wrong, unknown
+        return done, broken, silent, wrong, unknown
 
-    done, broken, wrong, unknown = asyncio.run(main())
+    done, broken, silent, wrong, unknown = asyncio.run(main())
     assert done["data"] == {"stdout": "out\n", "stderr": "err\n", "exitCode": 0}
     assert broken["data"] == {"stdout": "out\n", "stderr": "err\n", "exitCode": 3}
+    assert (broken["error"]["message"], silent["error"]["message"]) == ("err", "Exit code 3")
     assert (broken["success"], set(broken["error"]) >= {"type", "code", "message", "retryable"}) == (False, True)
     assert broken["metadata"]["durationMs"] >= 0
     assert [wrong["error"]["code"], unknown["error"]["code"]] == ["INVALID_MESSAGE", "UNKNOWN_MESSAGE_TYPE"]
@@ -1285,7 +1287,7 @@ def test_N4_3_the_failure_of_a_subtask_is_ignored_tried_again_or_fails_its_paren
     assert (result.content == "without it: FAILED") is (supervision == "ignore")
 
 
-class Pinged(Counter, timeout=None, health=Health(every=1, timeout=1, failures=5, then="reject", open_for=30)):
+class Pinged(Counter, timeout=None, health=Health(every=1, timeout=1, then="reject")):
     async def hang(self, seconds):
         await asyncio.sleep(seconds)
 
@@ -1305,10 +1307,15 @@ def test_N4_3_health_monitors_and_groups(scene):
         async with Tree("team", runtime=scene.runtime) as team:
             pinged = await team.start(Pinged)
             hanging = asyncio.ensure_future(pinged.outcome(Pinged.hang, 20))
-            await asyncio.sleep(12)
-            state = pinged.health
-            rejected = await pinged.outcome(Counter.add)
-            await asyncio.sleep(40)
+            # A ping each second, and another second without its answer: the fifth is missed after 10 s.
+            await asyncio.sleep(9.5)
+            states = [pinged.health]
+            await asyncio.sleep(1)
+            states.append(pinged.health)
+            rejected = [await pinged.outcome(Counter.add)]
+            await asyncio.sleep(29)
+            rejected.append(await pinged.outcome(Counter.add))
+            await asyncio.sleep(1)
             back = await pinged.ask(Counter.add)
             await hanging
             watcher = await team.start(Watcher)
@@ -1320,9 +1327,9 @@ def test_N4_3_health_monitors_and_groups(scene):
             together = [outcome.value for outcome in await group.ask_all(Counter.add)]
             await team.terminate_child("Counter")
             await asyncio.sleep(1)
-            return state, rejected.fault.code, back, together, len(group)
+            return states, [each.fault.code for each in rejected], back, together, len(group)
 
-    assert scene.play(main()) == ("open", "CIRCUIT_OPEN", 1, [1, 2], 1)
+    assert scene.play(main()) == (["failing", "open"], ["CIRCUIT_OPEN"] * 2, 1, [1, 2], 1)
     assert len(downs) == 1
 
 
