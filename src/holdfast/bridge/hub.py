@@ -31,6 +31,7 @@ from holdfast.events import (
     Degraded,
     Failed,
     Fallback,
+    HookEvent,
     Recovered,
     Repaired,
     Retry,
@@ -46,6 +47,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import admin, machine
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
+from holdfast.sinks.hooks import BADGES
 from holdfast.stores import Commit, NewSession, SessionState
 from holdfast.stores.errors import session_ended
 from holdfast.stores.records import FINAL
@@ -71,9 +73,9 @@ __all__ = ["Connected", "Hub"]
 
 _FORWARDED = (
     *(Retry, Fallback, AgentFallback, Recovered, Failed, Degraded, Repaired, RetryDenied, StreamResumed),
-    *(CircuitStateChange, BudgetWarning, Commanded),
+    *(CircuitStateChange, BudgetWarning, Commanded, HookEvent),
 )
-"""The recovery events that clients get."""
+"""The recovery events that clients get, and what validators say of the agent's work."""
 _UNENDED = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
 _SHARED = 20
 """From so many places on, one device may have half of them."""
@@ -634,6 +636,8 @@ class Hub:
                 live.runs.append(event.run)
         line = event.text if isinstance(event, Retry) else self._lines.of(event)[1]
         document = msgspec.json.decode(encode(event))
+        if isinstance(event, HookEvent):
+            document["badge"] = BADGES[event.what]
         live.runner.publish("recovery", {"event": document, "line": line, "run": event.run, "can": can} | facts)
 
     async def waiting(self) -> list[dict[str, Any]]:
