@@ -52,7 +52,8 @@ def admit(commit: Commit, state: str, fence: int, top: int) -> None:
 def _only_rewraps(commit: Commit) -> bool:
     """Whether a commit replaces the manifest of an ended session and nothing else: its data key is wrapped by another key."""
     rest = commit.entries or commit.checkpoint or commit.claim or commit.audit or commit.state or commit.create
-    return commit.manifest is not None and commit.expect in ((state,) for state in FINAL) and not rest
+    expects_end = len(commit.expect) == 1 and commit.expect[0] in FINAL
+    return commit.manifest is not None and expects_end and not rest
 
 
 def session_ended(session: str, state: str = SessionState.CLOSED) -> Fault:
