@@ -19,14 +19,18 @@ __all__ = ["lazy_module", "loader"]
 
 
 def loader(package: str, namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package` that imports a name from its home module once and keeps it in `namespace`."""
+    """Return a `__getattr__` for `package` that imports a name from its home module once and keeps it in `namespace`.
+
+    A home `module:name` gives the name that it has there.
+    """
 
     def load(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message)
-        value = getattr(import_module(home), name)
+        module, _, there = home.partition(":")
+        value = getattr(import_module(module), there or name)
         namespace[name] = value
         return value
 

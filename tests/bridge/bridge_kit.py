@@ -26,6 +26,7 @@ from holdfast.bridge.identity import Identity
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.faults import Fault, HoldfastError
+from holdfast.providers import Offers, Part, Reply, Request
 from holdfast.stores import MemoryStore, Store
 from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import DURABLE, FROM_SERVER
@@ -66,6 +67,31 @@ class Tokens:
         identity = self.known.pop(token)
         for watcher in self.watchers:
             watcher(identity.token_id)
+
+
+class Model:
+    """A model with these replies in turn."""
+
+    name = "own/scripted"
+    offers = Offers()
+
+    def __init__(self, *replies: Reply) -> None:
+        self.requests: list[Request] = []
+        self._replies = list(replies)
+
+    async def exchange(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return self._replies.pop(0)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, after_first: str = "raise") -> AsyncIterator[AsyncIterator[Part]]:
+        async def parts() -> AsyncIterator[Part]:
+            reply = await self.exchange(request)
+            for word in reply.text.split():
+                yield word
+            yield reply
+
+        yield parts()
 
 
 @asynccontextmanager

@@ -48,8 +48,8 @@ def agent_with(runtime: Runtime) -> Callable[[Turn], Coroutine[Any, Any, str | N
 class Served:
     """A bridge in a thread of its own, because playwright's plain interface needs this one."""
 
-    def __init__(self, tokens: Tokens | None = None) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Tokens | None = None, agent: Callable[[Runtime], Any] | None = None) -> None:
+        self._tokens, self._agent = tokens, agent or agent_with
         self.loop = asyncio.new_event_loop()
         self.bridge: Bridge
         self._store = MemoryStore()
@@ -62,7 +62,7 @@ class Served:
     async def _start(self) -> None:
         runtime = Runtime()
         self._serving = serving(
-            agent_with(runtime), runtime=runtime, store=self._store, port=self._port, tokens=self._tokens
+            self._agent(runtime), runtime=runtime, store=self._store, port=self._port, tokens=self._tokens
         )
         self.bridge = await self._serving.__aenter__()
         self._port = int(self.bridge.url.rpartition(":")[2])

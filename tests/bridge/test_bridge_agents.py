@@ -6,13 +6,12 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from bridge_kit import LIMIT, Raw, limits, offsets, raw, serving
+from bridge_kit import LIMIT, Model, Raw, limits, offsets, raw, serving
 
 from holdfast import Agent, Backoff, Policy, Runtime, tool
 from holdfast.agents import CommandAgent, FunctionAgent
@@ -20,7 +19,7 @@ from holdfast.bridge.server import Bridge
 from holdfast.bridge.turn import Turn
 from holdfast.events import Failed
 from holdfast.faults import Fault, HoldfastError
-from holdfast.providers import Offers, Part, Reply, Request
+from holdfast.providers import Reply
 from holdfast.providers.messages import ToolCall
 from holdfast.runtime.recover import recover
 from holdfast.sessions.log import Message, new_entry
@@ -33,31 +32,6 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
             await work()
 
     asyncio.run(limited())
-
-
-class Model:
-    """A model with these replies in turn."""
-
-    name = "own/scripted"
-    offers = Offers()
-
-    def __init__(self, *replies: Reply) -> None:
-        self.requests: list[Request] = []
-        self._replies = list(replies)
-
-    async def exchange(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return self._replies.pop(0)
-
-    @asynccontextmanager
-    async def stream(self, request: Request, *, after_first: str = "raise") -> AsyncIterator[AsyncIterator[Part]]:
-        async def parts() -> AsyncIterator[Part]:
-            reply = await self.exchange(request)
-            for word in reply.text.split():
-                yield word
-            yield reply
-
-        yield parts()
 
 
 async def joined(client: Raw, **auth: Any) -> Raw:

@@ -10,14 +10,20 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from bridge_kit import Model
 from page_kit import Served, chunk, opened, say, show
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from holdfast import Agent, tool
+from holdfast.agents import Hooks, Validator
 from holdfast.bridge.pairing import Pairing, pair_link
 from holdfast.bridge.tokens import Tokens
+from holdfast.events import Correction
+from holdfast.providers import Reply, ToolCall
 from holdfast.sessions import Session
 
 
@@ -331,6 +337,44 @@ def test_XB11_hooks_name_their_tool(served: Served, tab: Page) -> None:
     expect(tab.locator("#log .hook")).to_have_text(
         ["PreToolUse Bash make test", "PostToolUse Read a.py", "Notification Waiting for you"]
     )
+
+
+def test_N1_10_a_call_has_the_badges_of_its_validators(context: BrowserContext) -> None:
+    def style(checked: Any) -> Any:
+        before = checked.call.arguments
+        if before["text"] == "bad":
+            return "it cannot be mended"
+        return Correction(before=before, after=before | {"text": "x = 1"})
+
+    @tool(effect="idempotent")
+    def write_text(path: str, text: str) -> str:
+        return "written"
+
+    calls = [ToolCall(id=text, name="write_text", arguments={"path": "a.py", "text": text}) for text in ("x=1", "bad")]
+    checks = [
+        Validator(name="style", check=style, on="PreToolUse"),
+        Validator(name="late", check=lambda _: None, on="PreToolUse"),
+        Validator(name="length", check=lambda _: None, on="Stop"),
+    ]
+    model, hooks = Model(Reply(calls=tuple(calls)), Reply(text="Done.")), Hooks(validators=checks)
+    served = Served(agent=lambda runtime: Agent("writer", model, [write_text], hooks=hooks, runtime=runtime))
+    try:
+        tab = opened(context, served.session("validated"))
+        say(tab, "write two files")
+        for is_later in (False, True):
+            if is_later:
+                # Whoever comes later sees the same.
+                tab.reload()
+            expect(tab.locator("#log .agent .text").last).to_have_text("Done.")
+            call = tab.locator("#log li", has=tab.locator("details.tool"))
+            expect(call.nth(0).locator(".check")).to_have_text(["✎ style corrected", "✓ late passed"])
+            expect(call.nth(1).locator(".check")).to_have_text(
+                ["✗ style failed: it cannot be mended", "– late skipped"]
+            )
+            expect(tab.locator("#log li:not(:has(details)) .check")).to_have_text(["✓ length passed"])
+            expect(tab.locator("#log .recovery")).to_have_count(0)
+    finally:
+        served.close()
 
 
 def test_XB11_a_call_shows_its_arguments_once_and_who_approved_it(served: Served, tab: Page) -> None:

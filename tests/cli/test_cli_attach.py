@@ -16,10 +16,13 @@ from typing import Any
 from cli_runs import SCRIPT, environment, holdfast
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
-from bridge_kit import LIMIT, limits, serving
+from bridge_kit import LIMIT, Model, limits, serving
 
+from holdfast import Agent, tool
+from holdfast.agents import Hooks, Validator
 from holdfast.bridge import Client
 from holdfast.bridge.tls import TlsFiles
+from holdfast.providers import Reply, ToolCall
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
 
@@ -48,6 +51,27 @@ async def attached(url: str, *arguments: str, given: bytes = b"", **env: str) ->
 
 async def echo(turn: Any) -> None:
     await turn.say(f"You said: {turn.text}\x1b[2J")
+
+
+def test_N1_10_of_a_call_that_is_looked_at_only_what_was_wrong_is_a_line() -> None:
+    def style(checked: Any) -> Any:
+        return "not like this" if checked.call.arguments["text"] == "bad" else None
+
+    @tool(effect="idempotent")
+    def write_text(text: str) -> str:
+        return "written"
+
+    async def work() -> None:
+        calls = tuple(ToolCall(id=text, name="write_text", arguments={"text": text}) for text in ("good", "bad"))
+        hooks = Hooks(validators=[Validator(name="style", check=style, on="PreToolUse")])
+        agent = Agent("writer", Model(Reply(calls=calls), Reply(text="Done.")), [write_text], hooks=hooks)
+        async with serving(agent) as bridge:
+            code, out, err = await attached(bridge.ws_url, "s", "--create", given=b"write\n")
+            assert (code, out) == (0, "Done.\n")
+            (line,) = [line for line in err.splitlines() if "validator style" in line]
+            assert "failed" in line
+
+    run(work)
 
 
 def test_a_line_of_a_pipe_is_sent_and_the_answer_is_all_that_stdout_has() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Ok, Policy, Runtime, recover
+from holdfast import Ok, Policy, Runtime, documents, recover
 from holdfast.actors import (
     BY_KIND,
     Child,
@@ -30,6 +30,7 @@ from holdfast.documents.actor import (
     AKKA_SAMPLE,
     Actor,
     ActorError,
+    ActorInitializationError,
     ActorKilledError,
     BashActor,
     CancellableOperation,
@@ -305,6 +306,57 @@ def test_S4_4_an_actor_that_cannot_be_made_is_tried_again_within_the_budget():
 
     assert asyncio.run(main())["error"]["context"] == {"restartCount": 3}
     assert len(made) == 4
+
+
+@pytest.mark.parametrize(("failures", "starts"), [(2, 3), (3, 4), (99, 4)])
+def test_S4_4_with_the_profile_the_first_start_is_tried_again_within_the_budget(failures, starts, scene):
+    """ActorInitializationException: always restart; when the budget is used up, the caller gets the typed error."""
+    scene.runtime = Runtime(clock=scene.clock, profile="actor")
+    scene.runtime.on(scene.events.append)
+    made = []
+
+    def factory():
+        made.append(1)
+        if len(made) <= failures:
+            raise ConnectionError("no database yet")
+        return TaskActor()
+
+    async def main():
+        async with Supervisor(max_restarts=3, runtime=scene.runtime) as supervisor:
+            if failures < 4:
+                await supervisor.supervise(factory)
+                return await supervisor.send("task-1", create_message("get", 1))
+            with pytest.raises(ActorInitializationError, match="no database yet") as caught:
+                await supervisor.supervise(factory)
+            assert isinstance(caught.value.__cause__, ConnectionError)
+            assert supervisor.ids == []
+            return caught.value.fault
+
+    answer = scene.play(main())
+    assert (len(made), len(scene.of(ChildRestarting))) == (starts, starts - 1)
+    if failures < 4:
+        assert answer["data"] == 1
+    else:
+        assert (answer.code, len(scene.of(GaveUp))) == ("ACTOR_START_FAILED", 1)
+
+
+def test_S4_4_without_the_profile_and_in_early_phases_the_first_start_fails_at_once():
+    """As in Erlang: a program that cannot start its actor learns that from the first attempt, unless it plays the document."""
+    for tables in ({}, {"phase": 2}):
+        runtime, made = Runtime(), []
+        read(tables).apply(runtime)
+
+        def factory(made=made):
+            made.append(1)
+            raise ConnectionError("no database yet")
+
+        async def main(runtime=runtime, factory=factory):
+            async with Supervisor(runtime=runtime) as supervisor:
+                with pytest.raises(ConnectionError):
+                    await supervisor.supervise(factory)
+
+        asyncio.run(main())
+        assert len(made) == 1
 
 
 class Room(VirtualActor):
@@ -697,7 +749,44 @@ def test_S4_13_the_guidelines_are_the_limits_of_operations_that_name_none(kind, 
     assert scene.play(main()) == seconds
 
 
+def test_S4_13_a_bash_command_has_30_seconds_and_may_have_a_limit_of_its_own():
+    """BashActor: 30 seconds default, configurable per command, shorter or longer."""
+
+    async def main():
+        usual, short = BashActor("bash"), BashActor("short", timeout=0.1)
+        own = {"command": "sleep 61.0430", "timeoutMs": 100}
+        late = await usual.send(create_message("exec", own))
+        longer = await short.send(create_message("exec", {"command": "sleep 0.3; echo done", "timeoutMs": 20_000}))
+        wrong = await usual.send(create_message("exec", own | {"timeoutMs": -1}))
+        return usual._timeout, late, longer, wrong
+
+    seconds, late, longer, wrong = asyncio.run(main())
+    assert seconds == ACTOR.timeout("bash") == 30
+    assert (late["error"]["type"], late["error"]["code"]) == ("transient", "TIMEOUT")
+    assert not living("sleep 61.0430")
+    assert (longer["success"], longer["data"]["stdout"]) == (True, "done\n")
+    assert wrong["error"]["code"] == "INVALID_MESSAGE"
+
+
 # 3.5 The supervisor
+
+
+@pytest.mark.parametrize(("strategy", "others"), [("one-for-one", [True, False]), ("one-for-all", [False, False])])
+def test_S4_14_the_strategy_says_whether_the_others_are_restarted_too(strategy, others, scene):
+    """strategy: "one-for-one" makes the crashed actor anew, "one-for-all" all of them."""
+
+    async def main():
+        async with Supervisor(strategy=strategy, runtime=scene.runtime) as supervisor:
+            for name in ("a", "b"):
+                await supervisor.supervise(lambda name=name: TaskActor(name))
+            await supervisor.send("a", create_message("update", "kept"))
+            before = [supervisor.get(name) for name in ("a", "b")]
+            await supervisor.send("b", create_message("eval", RuntimeError("x")))
+            same = [supervisor.get(name) is was for name, was in zip("ab", before, strict=True)]
+            notes = await supervisor.send("a", create_message("update", "new"))
+            return same, notes["data"]
+
+    assert scene.play(main()) == (others, ["kept", "new"] if others[0] else ["new"])
 
 
 def test_S4_14_the_sample_of_a_supervisor_restarts_three_times_in_a_minute_and_then_removes(scene, caplog):
@@ -853,13 +942,15 @@ def test_S4_15_what_is_good_stays_and_what_was_an_issue_is_solved(tmp_path):
         bash = BashActor("bash")
         done = await bash.send(create_message("exec", "echo out; echo err >&2"))
         broken = await bash.send(create_message("exec", "echo out; echo err >&2; exit 3"))
+        silent = await bash.send(create_message("exec", "exit 3"))
         wrong = await bash.send(create_message("exec", 5))
         unknown = await bash.send(create_message("dance"))
-        return done, broken, wrong, unknown
+        return done, broken, silent, wrong, unknown
 
-    done, broken, wrong, unknown = asyncio.run(main())
+    done, broken, silent, wrong, unknown = asyncio.run(main())
     assert done["data"] == {"stdout": "out\n", "stderr": "err\n", "exitCode": 0}
     assert broken["data"] == {"stdout": "out\n", "stderr": "err\n", "exitCode": 3}
+    assert (broken["error"]["message"], silent["error"]["message"]) == ("err", "Exit code 3")
     assert (broken["success"], set(broken["error"]) >= {"type", "code", "message", "retryable"}) == (False, True)
     assert broken["metadata"]["durationMs"] >= 0
     assert [wrong["error"]["code"], unknown["error"]["code"]] == ["INVALID_MESSAGE", "UNKNOWN_MESSAGE_TYPE"]
@@ -1196,7 +1287,7 @@ def test_N4_3_the_failure_of_a_subtask_is_ignored_tried_again_or_fails_its_paren
     assert (result.content == "without it: FAILED") is (supervision == "ignore")
 
 
-class Pinged(Counter, timeout=None, health=Health(every=1, timeout=1, failures=5, then="reject", open_for=30)):
+class Pinged(Counter, timeout=None, health=Health(every=1, timeout=1, then="reject")):
     async def hang(self, seconds):
         await asyncio.sleep(seconds)
 
@@ -1216,10 +1307,15 @@ def test_N4_3_health_monitors_and_groups(scene):
         async with Tree("team", runtime=scene.runtime) as team:
             pinged = await team.start(Pinged)
             hanging = asyncio.ensure_future(pinged.outcome(Pinged.hang, 20))
-            await asyncio.sleep(12)
-            state = pinged.health
-            rejected = await pinged.outcome(Counter.add)
-            await asyncio.sleep(40)
+            # A ping each second, and another second without its answer: the fifth is missed after 10 s.
+            await asyncio.sleep(9.5)
+            states = [pinged.health]
+            await asyncio.sleep(1)
+            states.append(pinged.health)
+            rejected = [await pinged.outcome(Counter.add)]
+            await asyncio.sleep(29)
+            rejected.append(await pinged.outcome(Counter.add))
+            await asyncio.sleep(1)
             back = await pinged.ask(Counter.add)
             await hanging
             watcher = await team.start(Watcher)
@@ -1231,9 +1327,9 @@ def test_N4_3_health_monitors_and_groups(scene):
             together = [outcome.value for outcome in await group.ask_all(Counter.add)]
             await team.terminate_child("Counter")
             await asyncio.sleep(1)
-            return state, rejected.fault.code, back, together, len(group)
+            return states, [each.fault.code for each in rejected], back, together, len(group)
 
-    assert scene.play(main()) == ("open", "CIRCUIT_OPEN", 1, [1, 2], 1)
+    assert scene.play(main()) == (["failing", "open"], ["CIRCUIT_OPEN"] * 2, 1, [1, 2], 1)
     assert len(downs) == 1
 
 
@@ -1316,6 +1412,25 @@ def test_N4_5_a_task_goes_through_its_states_in_valid_transitions():
         ("parent", "blocked", "active"),
         ("parent", "active", "completed"),
     ]
+
+
+IMPORTED = (
+    *("ActorInitializationError", "ActorKilledError", "ValidationError", "UnexpectedFailure", "Response"),
+    *("EnhancedResponse", "Message", "RetryConfig", "with_retry", "CircuitState", "CircuitBreakerConfig"),
+    *("CircuitBreaker", "with_timeout", "CancellableOperation", "SupervisorConfig", "Supervisor", "ClaudeActor"),
+    *("Actor", "BashActor", "ErrorType", "ActorError", "Errors", "StreamEvent", "create_bash_actor", "create_message"),
+)
+INSIDE = (
+    *("NetworkError", "OneForOneStrategy", "supervisorStrategy", "ActorKilledException", "ClaudeActorConfig"),
+    *("ActorInitializationException", "handleFailure", "restartCounts", "createMockClaude"),
+)
+
+
+def test_the_names_of_the_document_can_be_imported_or_the_page_says_what_does_it():
+    """What a user imports has the document's name; for what its samples do inside, the page names ours."""
+    assert [name for name in IMPORTED if not hasattr(documents.actor, name)] == []
+    page = (Path(__file__).parents[2] / "docs/explanation/documents/004-actors.md").read_text()
+    assert [name for name in INSIDE if f"`{name}`" not in page.partition("## Names")[2]] == []
 
 
 def test_the_names_of_the_document_are_those_of_the_rooms():

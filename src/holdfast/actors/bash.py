@@ -22,6 +22,7 @@ import msgspec
 from holdfast import options
 from holdfast.actors.messages import Message, MessageActor, Response
 from holdfast.faults import Fault, Partial
+from holdfast.once.outcome import ended_itself
 from holdfast.policies.profiles import ACTOR
 from holdfast.runtime.runtime import default_runtime
 from holdfast.tools.process import run
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from holdfast.tools.process import Process, Run
 
 __all__ = ["BashActor", "BashStream", "StreamEvent", "create_bash_actor"]
+
+
+_LONGEST_REASON = 4_096
+"""The most characters of a command's own words in an error. All of them are in `data`."""
 
 
 class StreamEvent(TypedDict, total=False):
@@ -232,7 +237,11 @@ def _failed(error: ProcessError, command: str, *, stream: bool = False) -> Respo
         limit = {"limit_s": fault.context.get("timeout_s"), "duration_ms": _ms(finished)}
         fault = Fault.of("PROVIDER_STREAM_STALLED", context={**context, **limit}, maybe_executed=True)
     else:
-        fault = msgspec.structs.replace(fault, context=context)
+        text = fault.message
+        if finished is not None and ended_itself(fault):
+            # What the command says itself, as the specification has it.
+            text = finished.stderr.strip()[-_LONGEST_REASON:] or f"Exit code {finished.exit_code}"
+        fault = msgspec.structs.replace(fault, message=text, context=context)
     if finished is not None:
         fault = msgspec.structs.replace(fault, partial=Partial(payload=_data(finished)))
     metadata = {"durationMs": _ms(finished)} if finished is not None else None

@@ -28,6 +28,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.actors.crash import crash_of, log_traceback
+from holdfast.actors.errors import StartError
 from holdfast.events import ChildExited, ChildRestarting, GaveUp
 from holdfast.faults import Err, Fault, InvalidError, Ok
 from holdfast.policies.profiles import ACTOR
@@ -285,7 +286,8 @@ class MessageSupervisor:
         supervisor stops, with all its actors.
 
         Raises what the factory or the hook `start` raises, and `InvalidError` for an id that is taken, or for an actor
-        instead of a factory: an instance that crashed cannot be made again.
+        instead of a factory: an instance that crashed cannot be made again. With the profile `actor` a start that fails is tried
+        again within the budget of restarts, and then raises `StartError` (ACTOR_START_FAILED) with what failed as its cause.
 
             await supervisor.supervise(lambda: Notes("notes-1"))
         """
@@ -294,12 +296,32 @@ class MessageSupervisor:
                 "supervise", "a function that makes an actor, such as lambda: Notes('notes-1')", factory
             )
         options.one_of("supervise.supervision", supervision, get_args(Supervision))
-        actor = await _made(factory)
-        name = actor.id
+        child = _Child(factory, None, supervision)
+        child.actor = await self._started(child)
+        name = child.actor.id
         if name in self._children:
             raise InvalidError.saying("supervise", "an id that no other actor has", repr(name))
-        self._children[name] = _Child(factory, actor, supervision)
+        self._children[name] = child
         return str(name)
+
+    async def _started(self, child: _Child) -> Any:
+        """Make the first instance of an actor. The profile says whether one that cannot be made is tried again."""
+        restarts = self._runtime.profile.name == "actor" and self._runtime.supervises and child.supervision == "restart"
+        # It has no id yet.
+        name = getattr(child.factory, "__name__", type(child.factory).__name__)
+        while True:
+            try:
+                return await _made(child.factory)
+            except Exception as error:
+                if not restarts or isinstance(error, InvalidError):
+                    raise
+                self._report_crash(name, child, error)
+                if not self._may_restart(child):
+                    window = self._window_ms / 1000
+                    self._report(GaveUp, name, error, restarts=self._max_restarts, window=window, child_only=True)
+                    context = {"actor": name, "reason": str(error) or type(error).__name__}
+                    raise StartError(Fault.of("ACTOR_START_FAILED", context=context)) from error
+                self._report(ChildRestarting, name, error, attempt=len(child.restarts), delay=0.0)
 
     @property
     def ids(self) -> list[str]:

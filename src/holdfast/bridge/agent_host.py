@@ -24,8 +24,9 @@ from holdfast.bridge.log import log_warning
 from holdfast.bridge.store_relay import StoreRelay
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.questions.question import Answer
-from holdfast.stores import SessionState, shared
+from holdfast.stores import shared
 from holdfast.stores.address import open_store
+from holdfast.stores.records import FINAL
 from holdfast.wire.messages import Question
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ _LOOK_S = 0.05
 _HANG_UP_S = 1.0
 _CHECK_S = 1.0
 """How often a host without a server looks whether its turns have ended."""
-_FINAL = (SessionState.CLOSED, SessionState.ERROR)
 
 
 class _Nobody:
@@ -265,7 +265,7 @@ class AgentHost:
     async def _start(self, server: _Server, session: str) -> dict[str, str]:
         live = await self._entered(server, session)
         runner = self._hub.runner(live)
-        if live.state not in _FINAL:
+        if live.state not in FINAL:
             runner.start()
         return live.secrets
 

@@ -19,8 +19,10 @@ from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolC
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
 from holdfast.bridge.turn import Turn
+from holdfast.events import Failed
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.once.outcome import ended_itself
+from holdfast.policies.severity import REACTIONS, Reaction
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import decode_manifest
@@ -304,7 +306,7 @@ class AgentRunner:
                 await self._cannot(fault)
 
     async def _serve(self, found: _Found, *, opens: bool) -> bool:
-        """Open the session, and answer until the runner is to leave. False: another server has answered all."""
+        """Open the session, and answer until the runner is to leave. False: another server has answered all, or it is opened anew."""
         record = await self._store.session(self._live.id)
         manifest = decode_manifest(self._live.id, bytes(record.manifest))
         session = Session.open(
@@ -325,28 +327,32 @@ class AgentRunner:
                 found = await self._look_back(found)
                 serves = opens or self._leaving.is_set() or await self._has_work(found)
                 if serves:
-                    await self._answer_all(session, found)
+                    serves = await self._answer_all(session, found)
                 if self._close_reason is not None:
                     await session.close(self._close_reason)
             finally:
                 self.session = None
         return serves
 
-    async def _answer_all(self, session: Session, found: _Found) -> None:
+    async def _answer_all(self, session: Session, found: _Found) -> bool:
+        """Answer until the runner is to leave. False: a turn failed fatally, and the session must not be used any longer."""
         if found.open_stream:
             # The process that wrote it is gone. Its messages do not count.
             self._publisher.put("stream_end", {"stream_id": found.open_stream, "finish_reason": "error"})
         if found.is_cut:
-            await self._answer(session, None, is_said=found.has_ended)
+            if not await self._answer(session, None, is_said=found.has_ended):
+                return False
         elif session.in_flight is not None:
             # The turn of another program. Nobody here knows how to go on with it.
             await session.abandon("a message came over the bridge")
         cursor = found.cursor
         while (waiting := await self._next(cursor)) is not None:
             if self._agent is not None:
-                await self._answer(session, waiting, is_said=False)
+                if not await self._answer(session, waiting, is_said=False):
+                    return False
                 self._failures = 0
             cursor = waiting.offset
+        return True
 
     async def _cannot(self, fault: Fault) -> None:
         """Say why nothing is answered, and wait."""
@@ -437,8 +443,8 @@ class AgentRunner:
 
     # --- turns ---
 
-    async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool) -> None:
-        """Run a turn for a message; None: go on with the turn that was cut."""
+    async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool) -> bool:
+        """Run a turn for a message; None: go on with the turn that was cut. Returns whether the session may be used any longer."""
         block = (
             session.turn(unfinished="continue") if waiting is None else session.turn(_input_of(waiting), key=waiting.id)
         )
@@ -461,8 +467,22 @@ class AgentRunner:
             # What a function of the user's own raises is not known as a failure of anything, or only as one of a tool.
             title = "" if isinstance(error, HoldfastError) else _title(error, fault)
             await self._turn_failed(session, fault, "failed", title)
+            if Reaction.TERMINATE in REACTIONS[fault.severity]:
+                await self._terminate(session, fault)
+                return False
         finally:
             self._turn = None
+        return True
+
+    async def _terminate(self, session: Session, fault: Fault) -> None:
+        """End the use of a session after a fatal failure. With the profile of the bridges' document, the session is lost for good."""
+        if not fault.attempts:
+            # No operation has reported it.
+            at, name = self._runtime.clock.wall(), agent_name(self._agent)
+            self._runtime.bus.emit(Failed(at=at, operation=name, fault=fault, exhausted=False, attempts=0))
+        if self._runtime.profile.name == "bridge":
+            log_error("session %s has ended with an error: %s", session.id, fault.message)
+            await session.fail(f"failed: {fault.code}")
 
     async def _turn_failed(self, session: Session, fault: Fault, how: str, title: str = "") -> None:
         """Say that the turn has ended without an answer. Otherwise clients would wait for ever."""

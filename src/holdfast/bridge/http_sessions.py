@@ -25,6 +25,8 @@ from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer
 from holdfast.stores import SessionState
+from holdfast.stores.errors import session_ended
+from holdfast.stores.records import FINAL
 from holdfast.wire.envelope import MAX_OFFSET, stamp
 from holdfast.wire.position import Gap, Position
 
@@ -158,7 +160,7 @@ class SessionRoutes:
         except BaseException:
             await live.close()
             raise
-        if record.state is SessionState.CLOSED and after >= live.top:
+        if record.state in FINAL and after >= live.top:
             await live.close()
             # EventSource stops asking for this answer alone.
             return Response(status_code=204)
@@ -209,8 +211,8 @@ class SessionRoutes:
             return json_response(Accepted(accepted=True, message_id=id_), 202)
         if not isinstance(event.content, str):
             raise violation("content", "required")
-        if record.state is SessionState.CLOSED:
-            raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": record.id}))
+        if record.state in FINAL:
+            raise HoldfastError(session_ended(record.id, record.state))
         live = await self._hub.live(record.id, identity.token_id) if self._hub.agent is not None else self._made(record)
         incoming = Incoming(event.content, client=f"http:{identity.token_id}", id=id_)
         (result,) = await self._hub.take(live, [incoming])

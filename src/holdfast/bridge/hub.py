@@ -31,6 +31,7 @@ from holdfast.events import (
     Degraded,
     Failed,
     Fallback,
+    HookEvent,
     Recovered,
     Repaired,
     Retry,
@@ -46,7 +47,10 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import admin, machine
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
+from holdfast.sinks.hooks import BADGES
 from holdfast.stores import Commit, NewSession, SessionState
+from holdfast.stores.errors import session_ended
+from holdfast.stores.records import FINAL
 from holdfast.stores.store import PAGE_ENTRIES
 from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import CertificateRotation
@@ -69,10 +73,9 @@ __all__ = ["Connected", "Hub"]
 
 _FORWARDED = (
     *(Retry, Fallback, AgentFallback, Recovered, Failed, Degraded, Repaired, RetryDenied, StreamResumed),
-    *(CircuitStateChange, BudgetWarning, Commanded),
+    *(CircuitStateChange, BudgetWarning, Commanded, HookEvent),
 )
-"""The recovery events that clients get."""
-_FINAL = (SessionState.CLOSED, SessionState.ERROR)
+"""The recovery events that clients get, and what validators say of the agent's work."""
 _UNENDED = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
 _SHARED = 20
 """From so many places on, one device may have half of them."""
@@ -212,7 +215,7 @@ class Hub:
     async def _open(self, session: str, device: str) -> LiveSession:
         record = await self.record(session)
         if record.state is SessionState.CLOSED:
-            raise HoldfastError(machine.closed(session))
+            raise HoldfastError(session_ended(session))
         all_, most = (
             self.settings.max_sessions,
             self._share(self.settings.max_sessions, self.settings.max_sessions_per_device),
@@ -268,7 +271,7 @@ class Hub:
             self._wake(live)
 
     def _wake(self, live: LiveSession) -> None:
-        if self.agent is not None and live.state not in _FINAL and not self._is_stopping:
+        if self.agent is not None and live.state not in FINAL and not self._is_stopping:
             self.runner(live).start()
 
     async def _make_room(self, device: str = "") -> bool:
@@ -562,7 +565,7 @@ class Hub:
 
     async def _let_go(self, live: LiveSession, *, closes: bool) -> None:
         record = await self.store.session(live.id)
-        if record.state in _FINAL or admin.in_use(record, self.store, self.runtime):
+        if record.state in FINAL or admin.in_use(record, self.store, self.runtime):
             return
         # What hooks and users have added is in the log, also if no program has ever opened the session.
         is_empty = record.checkpoint is None and record.top == 0
@@ -607,9 +610,6 @@ class Hub:
             self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
 
     def _on_event(self, event: Any) -> None:
-        # What is fatal for one session ends its use, and that of no other. The loss of a session ends by itself.
-        if isinstance(event, Failed) and event.fault.severity == "fatal" and not event.fault.code.startswith("SESS_"):
-            self._loop.call_soon_threadsafe(self._end_use, event.session)
         if isinstance(event, Commanded) and not event.session:
             # Whoever commands is not inside the session whose operation obeys.
             lives = tuple(self.sessions.values())
@@ -618,17 +618,6 @@ class Hub:
         # A tool may run in a thread, and so may its recovery.
         if event.session in self.sessions:
             self._loop.call_soon_threadsafe(self._forward, event)
-
-    def _end_use(self, session: str) -> None:
-        """End the use of a session after the turn that failed. If something waits in it, it is opened anew."""
-        live = self.sessions.get(session)
-        if live is not None and live.runner is not None:
-            self.spawn(self._open_anew(live, live.runner))
-
-    async def _open_anew(self, live: LiveSession, runner: AgentRunner | HostedRunner) -> None:
-        await runner.leave()
-        if self.sessions.get(live.id) is live:
-            self._wake(live)
 
     def _forward(self, event: Any) -> None:
         live = self.sessions.get(event.session)
@@ -647,6 +636,8 @@ class Hub:
                 live.runs.append(event.run)
         line = event.text if isinstance(event, Retry) else self._lines.of(event)[1]
         document = msgspec.json.decode(encode(event))
+        if isinstance(event, HookEvent):
+            document["badge"] = BADGES[event.what]
         live.runner.publish("recovery", {"event": document, "line": line, "run": event.run, "can": can} | facts)
 
     async def waiting(self) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from holdfast.sessions import admin
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
+from holdfast.stores.errors import session_ended
 from holdfast.wire import messages as wire
 from holdfast.wire.envelope import Invalid, Violation, stamp, wall_of
 from holdfast.wire.outbox import AckResult
@@ -379,8 +380,9 @@ class Requests:
         shown: str = "",
     ) -> LiveSession:
         live = await self._find(session)
+        # One in error can be joined: whoever was away reads there why it has ended.
         if live.state is SessionState.CLOSED:
-            raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": session, "state": "closed"}))
+            raise HoldfastError(session_ended(session))
         # What a client says of itself only narrows what its token may do.
         granted: Role = "observer" if "observer" in (role, self._identity.role) else "controller"
         tokens, place = self._hub.resume_tokens, (self._identity.token_id, self._connection.client_id, session)

@@ -323,6 +323,9 @@ class _Attached:
             case QuestionClosed(id=id_):
                 self._questions.pop(id_, None)
                 self._note_progress()
+            case Recovery(event={"type": "hook"}):
+                # What waits goes on waiting.
+                pass
             case Recovery(run=run, can=can):
                 self._waiting = run if can else ""
             case State(in_flight=in_flight):
@@ -444,6 +447,8 @@ def _line(message: Message) -> str:
             return f"· {tool} {'returned' if success else 'failed'}: {_short(content)}{rest}"
         case ToolFailed(tool=tool, code=code, message=text):
             return f"· {tool} failed: {code}  {text}"
+        case Recovery(event={"type": "hook", "what": "pending" | "triggered" | "passed" | "skipped"}):
+            return ""
         case Recovery(line=line, can=can):
             return f"{line}  ({', '.join(word for word, name in _COMMANDS.items() if name in can)})" if can else line
         case _:

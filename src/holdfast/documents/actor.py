@@ -10,6 +10,7 @@ response = await supervisor.send("claude-1", create_message("prompt", "hello"))
 from __future__ import annotations
 
 from holdfast.actors.bash import BashActor, StreamEvent, create_bash_actor
+from holdfast.actors.errors import StartError as ActorInitializationError
 from holdfast.actors.messages import (
     AKKA_SAMPLE,
     ActorError,
@@ -44,6 +45,7 @@ __all__ = [
     "AKKA_SAMPLE",
     "Actor",
     "ActorError",
+    "ActorInitializationError",
     "ActorKilledError",
     "BashActor",
     "CancellableOperation",

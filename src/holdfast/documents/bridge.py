@@ -5,9 +5,9 @@
     async with Bridge(agent).serving("127.0.0.1", 3000):
         async with Client("ws://127.0.0.1:3000/ws", token=token, reconnect="bridge") as client: ...
 
-`BridgeConnection` and `BridgeConnectionRecovery` are clients with the schedules `bridge` and `linear`; a `ProtocolMessage` is checked by
-`read_message`, a hook event by `read_hook`; `resume_session` is `session_resume` on the wire. The profile `bridge` has the time limits of
-tools, the grace and the sizes. The server and the client need `holdfast[server]`; the other names do not.
+`BridgeConnection` is the client; `reconnect="linear"` makes it the document's `BridgeConnectionRecovery`. A `ProtocolMessage` is checked by
+`read_message`, a hook event by `read_hook`; `resume_session` is `session_resume` on the wire, and `Session.open` in a program. The profile
+`bridge` has the grace and the sizes. The server and the client need `holdfast[server]`; the other names do not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from holdfast.manager import CircuitHandle as CircuitBreaker
 from holdfast.manager import create_circuit_breaker
 from holdfast.policies.alerts import Alerts, Threshold
 from holdfast.policies.circuit import BRIDGE as BRIDGE_CIRCUIT
+from holdfast.policies.profiles import TOOL_TIMEOUTS
 from holdfast.profiles import bridge
 from holdfast.sessions import Session
 from holdfast.sessions.transfer import PersistedCheckpoint, PersistedSession
@@ -28,8 +29,10 @@ from holdfast.sessions.transfer import save_persisted as save_sessions
 from holdfast.sinks.alerts import raise_alerts
 from holdfast.sinks.metric import ErrorMetric
 from holdfast.sinks.severity import react_to_failures
+from holdfast.stores import Checkpoint as SessionCheckpoint
 from holdfast.stores import SessionState
 from holdfast.views.wire import connection_error, error_reply, hook_reply, http_body, tool_error
+from holdfast.wire.envelope import Envelope as BridgeMessage
 from holdfast.wire.envelope import Envelope as ProtocolMessage
 from holdfast.wire.envelope import Violation
 from holdfast.wire.envelope import read as read_message
@@ -42,7 +45,9 @@ from holdfast.wire.replay import ReplayBuffer
 
 if TYPE_CHECKING:
     from holdfast.bridge import Bridge, BridgeConnectionError, BridgeSettings, Client, ReconnectionExhaustedError
-    from holdfast.bridge.hooks import HookRules, read_hook
+    from holdfast.bridge import BridgeConnectionError as BridgeConnectionException
+    from holdfast.bridge import Client as BridgeConnection
+    from holdfast.bridge.hooks import HookEvent, HookRules, read_hook
 
 __all__ = [
     "BRIDGE_CIRCUIT",
@@ -50,14 +55,19 @@ __all__ = [
     "LINEAR",
     "RECONNECT_DELAYS",
     "SEQUENCE_MAP",
+    "TOOL_TIMEOUTS",
     "Alerts",
     "Bridge",
+    "BridgeConnection",
     "BridgeConnectionError",
+    "BridgeConnectionException",
+    "BridgeMessage",
     "BridgeSettings",
     "CircuitBreaker",
     "Client",
     "ConnectionState",
     "ErrorMetric",
+    "HookEvent",
     "HookRules",
     "Layer",
     "PersistedCheckpoint",
@@ -67,6 +77,7 @@ __all__ = [
     "ReplayBuffer",
     "Schedule",
     "Session",
+    "SessionCheckpoint",
     "SessionState",
     "Severity",
     "Threshold",
@@ -95,6 +106,8 @@ __getattr__ = loader(
             ("Bridge", "BridgeConnectionError", "BridgeSettings", "Client", "ReconnectionExhaustedError"),
             "holdfast.bridge",
         ),
-        **dict.fromkeys(("HookRules", "read_hook"), "holdfast.bridge.hooks"),
+        **dict.fromkeys(("HookEvent", "HookRules", "read_hook"), "holdfast.bridge.hooks"),
+        "BridgeConnection": "holdfast.bridge:Client",
+        "BridgeConnectionException": "holdfast.bridge:BridgeConnectionError",
     },
 )

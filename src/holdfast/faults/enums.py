@@ -47,15 +47,15 @@ class Severity(StrEnum):
     """How serious a failure is, and what the sinks do with it: `fault.severity is Severity.CRITICAL`."""
 
     INFO = "info"
-    """Log only."""
+    """Log only. Nobody notices it."""
     WARNING = "warning"
-    """Log and metrics."""
+    """Log and metrics. Something is slower, or poorer."""
     ERROR = "error"
-    """Log, notify, retry."""
+    """Log, notify, retry. Work is disturbed for a moment."""
     CRITICAL = "critical"
-    """Log, alert, open the circuit."""
+    """Log, alert, open the circuit. A service cannot be used."""
     FATAL = "fatal"
-    """Log, terminate."""
+    """Log, terminate. The session is lost."""
 
 
 class NextActor(StrEnum):

@@ -6,6 +6,7 @@ Invariant: the catalog of faults names a schedule, and a profile gives its numbe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -29,6 +30,7 @@ __all__ = [
     "SPEC016_ROLES",
     "STUD",
     "TASK",
+    "TOOL_TIMEOUTS",
     "Profile",
     "ProfileName",
 ]
@@ -81,7 +83,10 @@ _EXACT = 0.0
 _TRANSIENT = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30))
 _ONCE = Tries(attempts=2, backoff=Backoff(initial=1))
 _OPERATIONS = {"default": 30.0, "llm-call": 60.0, "tool-execution": 120.0, "file-read": 5.0, "web-fetch": 30.0, "agent-spawn": 300.0}  # fmt: skip
-_TOOLS = {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
+TOOL_TIMEOUTS: Mapping[str, float] = MappingProxyType(
+    {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
+)
+"""Seconds that a call of a tool may take, by its name (S0-23)."""
 
 # Document 002 (S2-14 to S2-17). Where the documents differ, it is the most specific one (C1, C6).
 STUD = Profile(
@@ -100,7 +105,7 @@ STUD = Profile(
     },
     # The document has no circuit. One that opened would cut short the attempts of whoever calls beside the others.
     circuit=circuit.Circuit(mode="metrics-only"),
-    timeouts={**_OPERATIONS, **_TOOLS},
+    timeouts={**_OPERATIONS, **TOOL_TIMEOUTS},
     event_form="envelope",
 )
 """Three attempts for what passes by itself, six for rate limits; delays differ by kind of failure."""
@@ -126,7 +131,7 @@ BRIDGE = Profile(
         Schedule.CONNECT: Tries(attempts=5, backoff=Backoff(steps=(1, 2, 5, 10, 20, 30), jitter=_EXACT)),
     },
     circuit=circuit.BRIDGE,
-    timeouts={**_OPERATIONS, **_TOOLS, "default": 10.0},
+    timeouts={**_OPERATIONS, **TOOL_TIMEOUTS, "default": 10.0},
     tries={"recovery": Tries(attempts=5, backoff=Backoff(initial=1, curve="linear", jitter=_EXACT))},
     limits={
         "session_grace_s": 300.0,

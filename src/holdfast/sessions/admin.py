@@ -44,7 +44,7 @@ from holdfast.stores import (
     SessionState,
 )
 from holdfast.stores.errors import damaged, reserved
-from holdfast.stores.records import INTERNAL, check_name
+from holdfast.stores.records import FINAL, INTERNAL, check_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -242,7 +242,7 @@ async def abandon_turn(store: Store, session: str, reason: str = "abandoned") ->
     `InvalidError` if no turn is in flight, and SESS_LEASE_LOST while a living process works in the session.
     """
     record = await store.session(session)
-    if record.state in (SessionState.CLOSED, SessionState.ERROR):
+    if record.state in FINAL:
         machine.check(session, record.state, SessionState.PAUSED)
     async with _owning(store, session) as lease:
         memory = await memory_of(store, session)

@@ -10,20 +10,16 @@ Invariant: one table holds every allowed transition. Any other raises SESS_ILLEG
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores import SessionState
-
-if TYPE_CHECKING:
-    from holdfast.faults import Code
+from holdfast.stores.errors import session_ended
 
 __all__ = [
     "STUD_EDGES",
     "StudState",
     "bridge_view",
     "check",
-    "closed",
     "may_become",
     "not_resumable",
     "sources",
@@ -76,7 +72,7 @@ def check(session: str, state: SessionState, to: SessionState) -> None:
         return
     # A closed session has its own code: a client must learn that the session can never be opened again.
     if state is SessionState.CLOSED:
-        raise _error("SESS_CLOSED", session, state)
+        raise HoldfastError(session_ended(session))
     context = {"session_id": session, "from_state": state.value, "to_state": to.value}
     raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", context=context))
 
@@ -84,15 +80,10 @@ def check(session: str, state: SessionState, to: SessionState) -> None:
 def not_resumable(session: str, state: SessionState, *, resumable: bool) -> HoldfastError | None:
     """Return the error of a session that cannot be resumed, or None (S0-20, B93, B95)."""
     if state is SessionState.CLOSED:
-        return _error("SESS_CLOSED", session, state)
+        return HoldfastError(session_ended(session))
     if state is not SessionState.PAUSED or not resumable:
-        return _error("SESS_NOT_RESUMABLE", session, state)
+        return HoldfastError(Fault.of("SESS_NOT_RESUMABLE", context={"session_id": session, "state": state.value}))
     return None
-
-
-def closed(session: str) -> Fault:
-    """Return the fault of a session that was closed. It writes nothing more (B93)."""
-    return _error("SESS_CLOSED", session, SessionState.CLOSED).fault
 
 
 def bridge_view(state: SessionState, *, resumable: bool) -> str:
@@ -115,7 +106,3 @@ _STUD = {
     # Document 002 has no error state. A session that failed cannot continue, so it counts as closed.
     SessionState.ERROR: StudState.CLOSED,
 }
-
-
-def _error(code: Code, session: str, state: SessionState) -> HoldfastError:
-    return HoldfastError(Fault.of(code, context={"session_id": session, "state": state.value}))

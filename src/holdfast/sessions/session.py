@@ -45,6 +45,8 @@ from holdfast.sessions.scopes import Scope
 from holdfast.sessions.turn import BY_CRASH, TurnRunner
 from holdfast.stores import Claim, SessionState, shared
 from holdfast.stores.address import open_store
+from holdfast.stores.errors import session_ended
+from holdfast.stores.records import FINAL
 from holdfast.stores.redaction import mask_of
 
 if TYPE_CHECKING:
@@ -367,7 +369,7 @@ class Session:
                 if error is None:
                     self._turns.keep_run()
         finally:
-            self._lost = None if self._state is SessionState.CLOSED else self._journal.failed
+            self._lost = None if self._state in FINAL else self._journal.failed
             # From here on a step of a task that is still running raises, instead of writing without a lease.
             self._journal.failed = self._journal.failed or left(self.id)
             await self._journal.finish(lost=self._lost is not None)
@@ -783,14 +785,21 @@ class Session:
 
         await session.close("shipped")
         """
-        await self._turns.in_order(partial(self._close, reason))
+        await self._turns.in_order(partial(self._end, SessionState.CLOSED, reason))
 
-    async def _close(self, reason: str) -> None:
-        # End the turn before the state changes, because a closed session takes no further entry.
+    async def fail(self, reason: str) -> None:
+        """End the session for good because of a failure: as `close`, but its state is `error`, in which retention keeps it.
+
+        await session.fail("ACTOR_MAX_RESTARTS")
+        """
+        await self._turns.in_order(partial(self._end, SessionState.ERROR, reason))
+
+    async def _end(self, to: SessionState, reason: str) -> None:
+        # End the turn before the state changes, because an ended session takes no further entry.
         await self._turns.end("abandoned", reason)
         await self._journal.save(self.context)
-        await self._go(SessionState.CLOSED, "session_closed", reason)
-        self._journal.failed = machine.closed(self.id)
+        await self._go(to, f"session_{to.value}", reason)
+        self._journal.failed = session_ended(self.id, to)
 
     def cancel(self, reason: Reason = "user") -> bool:
         """Cancel the session's block: it raises `AbortedError` with SESS_CANCELLED. Return whether it was running."""

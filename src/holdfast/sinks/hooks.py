@@ -44,7 +44,7 @@ class HookBadge(StrEnum):
     SKIPPED = "skipped"
 
 
-_BADGES: dict[HookState, HookBadge] = {
+BADGES: dict[HookState, HookBadge] = {
     "pending": HookBadge.PENDING,
     "triggered": HookBadge.VALIDATING,
     "passed": HookBadge.PASSED,
@@ -95,7 +95,7 @@ class HookBoard:
         self.history.append(event)
         if not isinstance(event, HookEvent):
             return HookChange(event=event)
-        badge = _BADGES[event.what]
+        badge = BADGES[event.what]
         self.badges.pop((event.call, event.validator), None)
         self.badges[event.call, event.validator] = badge
         while len(self.badges) > HISTORY:

@@ -27,7 +27,7 @@ from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores import errors
 from holdfast.stores.chain import session_chain
-from holdfast.stores.records import KEYS, Commit, NewSession, SessionState
+from holdfast.stores.records import FINAL, KEYS, Commit, NewSession, SessionState
 from holdfast.stores.redaction import SEALED, WRAPPED, Mask, prepared
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 
@@ -343,8 +343,8 @@ class EncryptedStore:
         key = self._unwrapped(record)
         plain = key.manifest_of(record)
         commit = Commit(session=record.id, manifest=key.manifest(plain, self._keys.wrap(record.id, key.raw)))
-        if record.state is SessionState.CLOSED:
-            await self.inner.commit(msgspec.structs.replace(commit, expect=(SessionState.CLOSED,)))
+        if record.state in FINAL:
+            await self.inner.commit(msgspec.structs.replace(commit, expect=(record.state,)))
             return
         lease = await self.inner.acquire(record.id, f"rekey-{os.urandom(8).hex()}", 10.0)
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Code, Fault, HoldfastError, InvalidError
-from holdfast.stores.records import INTERNAL, SessionState
+from holdfast.stores.records import FINAL, INTERNAL, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ __all__ = [
     "missing",
     "not_encrypted",
     "reserved",
+    "session_ended",
     "set_back",
     "unavailable",
     "wrong_key",
@@ -40,8 +41,8 @@ def admit(commit: Commit, state: str, fence: int, top: int) -> None:
     if commit.after is not None and (top < commit.after or fence < (commit.fence or 0)):
         raise set_back(commit.session or "", commit.after, top)
     # Check this before the fence: the former owner of a closed session must get SESS_CLOSED, not SESS_LEASE_LOST.
-    if state == "closed" and not _only_rewraps(commit):
-        raise _error("SESS_CLOSED", commit.session or "", state=state)
+    if state in FINAL and not _only_rewraps(commit):
+        raise HoldfastError(session_ended(commit.session or "", state))
     if commit.fence is not None and commit.fence != fence:
         raise lost(commit.session or "")
     if commit.expect and state not in commit.expect:
@@ -49,9 +50,16 @@ def admit(commit: Commit, state: str, fence: int, top: int) -> None:
 
 
 def _only_rewraps(commit: Commit) -> bool:
-    """Whether a commit replaces the manifest of a closed session and nothing else: its data key is wrapped by another key."""
+    """Whether a commit replaces the manifest of an ended session and nothing else: its data key is wrapped by another key."""
     rest = commit.entries or commit.checkpoint or commit.claim or commit.audit or commit.state or commit.create
-    return commit.manifest is not None and commit.expect == (SessionState.CLOSED,) and not rest
+    expects_end = len(commit.expect) == 1 and commit.expect[0] in FINAL
+    return commit.manifest is not None and expects_end and not rest
+
+
+def session_ended(session: str, state: str = SessionState.CLOSED) -> Fault:
+    """Return SESS_CLOSED: the session has ended for good, and writes nothing more. `state` is how: closed, or in error."""
+    why = f"Session '{session}' has ended with an error" if state == SessionState.ERROR else None
+    return Fault.of("SESS_CLOSED", why, context={"session_id": session, "state": str(state)})
 
 
 def check_checkpoint(commit: Commit, top: int) -> None:
@@ -97,7 +105,7 @@ def admit_removal(session: str, state: str) -> None:
     """Raise if a session in this state cannot be removed."""
     if session in INTERNAL:
         raise reserved(session)
-    if state not in (SessionState.CLOSED, SessionState.ERROR):
+    if state not in FINAL:
         raise _not_closed(session, state)
 
 

@@ -70,6 +70,10 @@ class SessionState(StrEnum):
     ERROR = "error"
 
 
+FINAL = (SessionState.CLOSED, SessionState.ERROR)
+"""The states that a session never leaves. It takes no entry any more."""
+
+
 AuditClass: TypeAlias = Literal[
     "Approval",
     "Compaction",
@@ -244,7 +248,7 @@ class Commit(_Value, frozen=True):
     """The last offset that the writer has seen. If the log ends before it, or the session's fence is lower than `fence`, the store was set
     back, for example to a backup: the commit raises SESS_MANIFEST_DRIFT."""
     expect: tuple[SessionState, ...] = ()
-    """The states that the session may be in. In any other state the commit raises. Empty means any state but closed."""
+    """The states that the session may be in. In any other state the commit raises. Empty means any state that is not final."""
     state: SessionState | None = None
     """The session's new state."""
     manifest: bytes | None = None

@@ -580,7 +580,7 @@ class QuestionClosed(Payload, frozen=True, kw_only=True):
 
 
 class Recovery(_Long, frozen=True, kw_only=True):
-    """A recovery event: a retry, a fallback, a circuit. `line` is what a person reads."""
+    """A recovery event: a retry, a fallback, a circuit; or what a validator says of the agent's work. `line` is what a person reads."""
 
     event: dict[str, Any]
     line: str

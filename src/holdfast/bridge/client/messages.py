@@ -158,7 +158,10 @@ class QuestionClosed(_Message, frozen=True, kw_only=True, rename={"id": "questio
 
 
 class Recovery(_Message, frozen=True, kw_only=True):
-    """A retry, a fallback or another recovery event. `line` is what a person reads: `Retrying... (2/3)`."""
+    """A retry, a fallback or another recovery event, or what a validator says (`event["type"] == "hook"`, with a `badge`).
+
+    `line` is what a person reads: `Retrying... (2/3)`.
+    """
 
     line: str
     reason: str = ""

@@ -235,7 +235,7 @@ class RemoteSession:
             case State(pending_approvals=approvals, pending_questions=questions):
                 self._know_open((*approvals, *questions))
                 self._turn, self._is_in_turn = message.turn_number, message.in_flight
-            case SessionEvent(event="session_closed"):
+            case SessionEvent(event="session_closed" | "session_error"):
                 self._is_closed = True
             case SessionEvent(event="turn_started" | "turn_ended", details={"turn": int(turn)}):
                 self._turn, self._is_in_turn = turn, message.event == "turn_started"

@@ -44,6 +44,7 @@ function brief(params) {
 
 const COMMANDS = { retry_now: "Retry now", fall_back: "Use the fallback", cancel: "Cancel" };
 const MARKS = { running: ["…", "running"], done: ["✓", "done"], failed: ["✗", "failed"] };
+const BADGES = { pending: "·", validating: "…", passed: "✓", corrected: "✎", failed: "✗", skipped: "–" };
 const FINISH = { length: "The answer was cut: it reached its longest length.", error: "The answer ended with an error." };
 
 export class LogView {
@@ -66,6 +67,7 @@ export class LogView {
     this.tools = new Map();
     this.recoveries = new Map();
     this.asked = new Map();
+    this.checks = new Map();
   }
 
   /** Show a message. Return whether it is one that this list shows. */
@@ -108,7 +110,7 @@ export class LogView {
       if (payload.cut) shown.inside.append(make("p", "end", `${payload.cut} characters more are not shown.`));
     },
     tool_error: (payload) => this.#toolEnded(payload, "failed", `${payload.code}: ${payload.message}`),
-    recovery: (payload) => this.#recovery(payload),
+    recovery: (payload) => (payload.event?.type === "hook" ? this.#check(payload.event) : this.#recovery(payload)),
     // An open question stands above the message field. Here is what became of it.
     approval_required: (payload) => void this.asked.set(payload.tool_call_id, visible(`${payload.tool} ${brief(payload.params)}`)),
     question: (payload) => void this.asked.set(payload.question_id, payload.prompt),
@@ -200,6 +202,29 @@ export class LogView {
     if (!before) this.#add(item);
     if (can.length) this.announce([line, reason].filter(Boolean).join(". "));
     this.#count();
+  }
+
+  /** A validator's badge stands below the call that it looks at; one about the whole answer has a line of its own. */
+  #check({ call = "", validator = "", badge = "", message = "" }) {
+    if (!BADGES[badge]) return;
+    const key = JSON.stringify([call, validator]);
+    // The next answer is looked at anew.
+    const before = call || badge !== "pending" ? this.checks.get(key) : null;
+    const shown = before ?? make("span", "");
+    const mark = make("span", "mark", BADGES[badge]);
+    mark.setAttribute("aria-hidden", "true");
+    shown.className = `check ${badge}`;
+    shown.replaceChildren(mark, ` ${validator} ${badge}`, ...(message ? [`: ${message.slice(0, 300)}`] : []));
+    this.checks.set(key, shown);
+    if (!before) this.#checksOf(call).append(shown);
+    if (badge === "failed" || badge === "corrected") this.announce(`${validator} ${badge}${message ? `: ${message}` : ""}`);
+  }
+
+  #checksOf(call) {
+    const item = this.tools.get(call)?.item ?? this.#add(make("li", ""));
+    const line = item.querySelector(".checks") ?? make("p", "checks");
+    item.append(line);
+    return line;
   }
 
   /** Show for each retry how long it still waits, now and every second. */

@@ -472,7 +472,8 @@ const TAKE = {
     if (payload.event === "turn_ended" && payload.outcome === "failed") log.note("The turn failed.", "note problem");
     if (payload.event === "turn_ended") log.settle();
     if (payload.event === "session_renamed") renamed(payload);
-    if (payload.event === "session_closed") closed();
+    if (payload.event === "session_closed") closed("The session is closed.");
+    if (payload.event === "session_error") closed("The session has ended with an error.");
     lookSoon();
   },
   question: () => lookSoon(),
@@ -543,8 +544,8 @@ function renamed({ title = "", by = "" }) {
   log.note(`${title ? `Renamed to “${title}”` : "The title was removed"}${by ? ` by ${by}` : ""}`);
 }
 
-function closed() {
-  log.note("The session is closed.");
+function closed(why) {
+  log.note(why);
   refreshList();
   $("composer").classList.add("closed");
   $("menu").hidden = true;

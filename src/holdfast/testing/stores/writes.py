@@ -209,6 +209,17 @@ async def a_closed_session_accepts_nothing(kit: Kit) -> None:
 
 
 @case
+async def a_session_in_error_accepts_nothing(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(appending("failed", state=SessionState.ERROR))
+        for commit in (appending("more"), Commit(session="s1", state=SessionState.ACTIVE)):
+            with raises_fault("SESS_CLOSED"):
+                await store.commit(commit)
+        assert [entry.id for entry in await everything(store)] == ["failed"]
+
+
+@case
 async def a_closed_session_takes_another_manifest_and_nothing_else(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
