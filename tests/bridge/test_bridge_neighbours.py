@@ -235,6 +235,34 @@ def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(statu
     run(scenario())
 
 
+def test_an_agent_that_awaits_what_somebody_cancelled_ends_its_turn_once(caplog):
+    """Nobody cancelled the turn, so it has failed. It is not begun again with every message."""
+    calls = []
+
+    async def agent(turn):
+        calls.append(turn.text)
+        if turn.text == "search":
+            search = asyncio.create_task(asyncio.sleep(9))
+            await asyncio.sleep(0)
+            search.cancel()
+            await search
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("search")
+            notice = await client.until("notification")
+            assert notice["payload"]["notification_type"] == "agent_error"
+            assert "the agent awaited something that was cancelled" in caplog.text
+            await client.say("hello")
+            assert (await client.until("stream_chunk"))["payload"]["text"] == "here"
+            assert calls == ["search", "hello"]
+
+    run(scenario())
+
+
 def test_XB6_an_agent_that_talks_without_an_end_leaves_others_their_turn():
     async def agent(turn):
         if turn.text != "talk":

@@ -24,6 +24,7 @@ from holdfast.once.outcome import ended_itself
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import decode_manifest
+from holdfast.tools.toolbox import ends_only_its_call
 from holdfast.views import wire
 
 if TYPE_CHECKING:
@@ -474,9 +475,13 @@ class AgentRunner:
     async def _work_as_told(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
         try:
             await self._work(session, text, number, is_said=is_said)
-        except SystemExit as error:
+        except Exception:
+            raise
+        except BaseException as error:
+            if not ends_only_its_call(error):
+                raise
             # It may end its turn. The server belongs to all sessions.
-            raise RuntimeError(f"the agent called sys.exit({error.code!r})") from None
+            raise RuntimeError(_how_it_ended(error)) from None
 
     async def _work(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
         if is_agent(self._agent):
@@ -501,6 +506,17 @@ class AgentRunner:
         answer = await made
         if answer is not None:
             await turn.say(str(getattr(answer, "text", answer)))
+
+
+def _how_it_ended(error: BaseException) -> str:
+    """Return what an agent did that raised something else than an `Exception`."""
+    match error:
+        case SystemExit(code=code):
+            return f"the agent called sys.exit({code!r})"
+        case asyncio.CancelledError():
+            return "the agent awaited something that was cancelled, and nobody cancelled its turn"
+        case _:
+            return f"the agent raised {error!r}"
 
 
 def _input_of(waiting: Waiting) -> dict[str, Any]:
