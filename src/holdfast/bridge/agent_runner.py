@@ -17,6 +17,7 @@ import msgspec
 from holdfast.agents.kind import is_agent
 from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.bridge.deaths import CONTINUED, ENTRIES, MOST, Deaths, rest
+from holdfast.bridge.frames import exact
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
 from holdfast.bridge.turn import Turn
@@ -572,7 +573,7 @@ class _Shown:
             case ToolCalled():
                 self.end("tool_call")
                 call = {"tool_call_id": part.id, "tool": part.name, "params": part.arguments, "turn": self._turn}
-                self._publisher.put("tool_call", call)
+                self._publisher.put("tool_call", call | exact(part.arguments))
             case ToolReturned():
                 self._publisher.put(*_returned(part, may_be_repeated=self._may_be_repeated))
             case Retrying(restarts_text=True):
