@@ -15,6 +15,8 @@ from holdfast.bridge.identity import Identity
 from holdfast.bridge.lockout import Lockout, LockoutLimits
 from holdfast.bridge.tokens import Tokens as StoredTokens
 from holdfast.faults import HoldfastError
+from holdfast.sessions.manifest import Manifest, encode_manifest
+from holdfast.stores import Commit, MemoryStore, NewEntry, NewSession
 
 
 def run(coroutine):
@@ -206,6 +208,47 @@ def test_XB7_a_flood_of_requests_that_take_long_leaves_others_their_turn():
             times = [each["timestamp"] for each in greedy.received if each["type"] == "sessions"]
             stored_at = next(each["timestamp"] for each in ada.received if each["type"] == "ack")
             assert sum(each > stored_at for each in times) > 50
+
+    run(scenario())
+
+
+class Counted(MemoryStore):
+    """Knows how many readers a log has at the same time."""
+
+    readers = most = 0
+
+    async def read(self, session, **options):
+        self.readers += 1
+        self.most = max(self.most, self.readers)
+        try:
+            await asyncio.sleep(0)
+            return await super().read(session, **options)
+        finally:
+            self.readers -= 1
+
+
+@pytest.mark.parametrize("path", ["snapshot", "events"])
+def test_many_connections_of_one_token_read_no_more_than_one(path):
+    """Ten of them took the event loop for seconds; now one request of a token reads a log at a time, and those of others beside it."""
+
+    async def scenario():
+        names = ("greedy", "ada")
+        tokens = Tokens(**{name: Identity(token_id=name, kind="device", name=name) for name in names})
+        async with Counted() as store, serving(store=store, tokens=tokens) as bridge:
+            # Nobody has it in use: each request reads it from the store.
+            made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
+            notes = tuple(NewEntry(type="notification", body=b'{"title": "x"}', id=f"n-{each}") for each in range(300))
+            await store.commit(Commit(session="s", create=made, entries=notes))
+
+            async def get(token):
+                async with httpx.AsyncClient(base_url=bridge.url) as http:
+                    answer = await http.get(f"/sessions/s/{path}", headers={"Authorization": f"Bearer {token}"})
+                    assert answer.status_code == 200
+
+            await asyncio.gather(*(get("greedy") for _ in range(10)))
+            assert store.most == 1
+            await asyncio.gather(*(get(token) for token in names for _ in range(5)))
+            assert store.most == 2
 
     run(scenario())
 
