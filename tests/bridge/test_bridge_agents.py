@@ -785,3 +785,28 @@ def test_XB6_a_fatal_failure_ends_the_use_of_its_session_and_nothing_else() -> N
             assert await client.said() == "still here"
 
     run(work)
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_half_a_character_loses_nothing_that_is_said(says: bool) -> None:
+    """A stream of a provider may cut an emoji in two. Two halves are one again, and one alone is marked."""
+
+    async def agent(turn: Turn) -> AsyncIterator[str]:
+        if says:
+            await turn.say("\ud83d\ude00 one \ud83d")
+            await turn.notify("note \ude00", of="\ud83d")
+        yield "\ud83d\ude00 two \ud83d"
+
+    async def work() -> None:
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("go")
+            if says:
+                assert await client.said() == "😀 one \ufffd"
+                notice = (await client.until("notification"))["payload"]
+                assert (notice["title"], notice["data"]) == ("note \ufffd", {"of": "\ufffd"})
+            assert await client.said() == "😀 two \ufffd"
+            await client.say("again")
+            assert await client.said() == ("😀 one \ufffd" if says else "😀 two \ufffd")
+
+    run(work)

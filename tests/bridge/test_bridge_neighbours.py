@@ -15,6 +15,8 @@ from holdfast.bridge.identity import Identity
 from holdfast.bridge.lockout import Lockout, LockoutLimits
 from holdfast.bridge.tokens import Tokens as StoredTokens
 from holdfast.faults import HoldfastError
+from holdfast.sessions.manifest import Manifest, encode_manifest
+from holdfast.stores import Commit, MemoryStore, NewEntry, NewSession
 
 
 def run(coroutine):
@@ -210,6 +212,47 @@ def test_XB7_a_flood_of_requests_that_take_long_leaves_others_their_turn():
     run(scenario())
 
 
+class Counted(MemoryStore):
+    """Knows how many readers a log has at the same time."""
+
+    readers = most = 0
+
+    async def read(self, session, **options):
+        self.readers += 1
+        self.most = max(self.most, self.readers)
+        try:
+            await asyncio.sleep(0)
+            return await super().read(session, **options)
+        finally:
+            self.readers -= 1
+
+
+@pytest.mark.parametrize("path", ["snapshot", "events"])
+def test_many_connections_of_one_token_read_no_more_than_one(path):
+    """Ten of them took the event loop for seconds; now one request of a token reads a log at a time, and those of others beside it."""
+
+    async def scenario():
+        names = ("greedy", "ada")
+        tokens = Tokens(**{name: Identity(token_id=name, kind="device", name=name) for name in names})
+        async with Counted() as store, serving(store=store, tokens=tokens) as bridge:
+            # Nobody has it in use: each request reads it from the store.
+            made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
+            notes = tuple(NewEntry(type="notification", body=b'{"title": "x"}', id=f"n-{each}") for each in range(300))
+            await store.commit(Commit(session="s", create=made, entries=notes))
+
+            async def get(token):
+                async with httpx.AsyncClient(base_url=bridge.url) as http:
+                    answer = await http.get(f"/sessions/s/{path}", headers={"Authorization": f"Bearer {token}"})
+                    assert answer.status_code == 200
+
+            await asyncio.gather(*(get("greedy") for _ in range(10)))
+            assert store.most == 1
+            await asyncio.gather(*(get(token) for token in names for _ in range(5)))
+            assert store.most == 2
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("status", [0, 3, "a text"])
 def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(status, caplog):
     async def agent(turn):
@@ -231,6 +274,34 @@ def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(statu
             assert (await neighbour.until("stream_chunk"))["payload"]["text"] == "here"
             await unlucky.say("hello")
             assert (await unlucky.until("stream_chunk"))["payload"]["text"] == "here"
+
+    run(scenario())
+
+
+def test_an_agent_that_awaits_what_somebody_cancelled_ends_its_turn_once(caplog):
+    """Nobody cancelled the turn, so it has failed. It is not begun again with every message."""
+    calls = []
+
+    async def agent(turn):
+        calls.append(turn.text)
+        if turn.text == "search":
+            search = asyncio.create_task(asyncio.sleep(9))
+            await asyncio.sleep(0)
+            search.cancel()
+            await search
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("search")
+            notice = await client.until("notification")
+            assert notice["payload"]["notification_type"] == "agent_error"
+            assert "the agent awaited something that was cancelled" in caplog.text
+            await client.say("hello")
+            assert (await client.until("stream_chunk"))["payload"]["text"] == "here"
+            assert calls == ["search", "hello"]
 
     run(scenario())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from holdfast import Agent, tool
 from holdfast.agents import Hooks, Validator
+from holdfast.bridge.frames import exact
 from holdfast.bridge.pairing import Pairing, pair_link
 from holdfast.bridge.tokens import Tokens
 from holdfast.events import Correction
@@ -99,6 +101,89 @@ def test_XB5_a_call_is_shown_as_it_runs_and_opened_before_it_can_be_approved(
     expect(card.locator("pre code")).to_contain_text("; rm -rf / ⟨U+202E⟩gpj.x")
     approve.click()
     assert asked.result(10) == "accepted"
+
+
+def approvals(served: Served, session: str, *calls: tuple[str, dict[str, Any]]) -> Future[list[str]]:
+    """Ask for these calls, one after another."""
+
+    async def ask() -> list[str]:
+        async with Session.open(session, store=served.bridge.hub.store) as opened:
+            outcomes = []
+            for tool, params in calls:
+                details = {"tool": tool, "arguments": json.dumps(params)}
+                found = await opened.approval(f"Run {tool}(…)?", details=details, expires=60, call=f"c-{tool}")
+                outcomes.append(found.outcome)
+            return outcomes
+
+    return asyncio.run_coroutine_threadsafe(ask(), served.loop)
+
+
+def test_a_click_is_no_answer_to_the_question_that_came_just_before_it(served: Served, context: BrowserContext) -> None:
+    """A double click, or a finger on its way while somebody else answers, must not approve what nobody has read."""
+    tab = opened(context, served.session("double"))
+    asked = approvals(served, "double", ("read", {"path": "a"}), ("delete", {"path": "/srv"}))
+    expect(tab.locator(".question h2")).to_contain_text("Approve read?")
+    button = tab.get_by_role("button", name="Approve")
+    expect(button).to_be_enabled()
+    place = button.bounding_box()
+    assert place is not None
+    tab.mouse.click(place["x"] + 20, place["y"] + 10, click_count=1)
+    expect(tab.locator(".question h2")).to_contain_text("Approve delete?")
+    tab.mouse.click(place["x"] + 20, place["y"] + 10, click_count=2)
+    # It has come too soon. A moment later the button can be used.
+    expect(button).to_be_enabled()
+    tab.get_by_role("button", name="Reject").click()
+    assert asked.result(10) == ["accepted", "rejected"]
+
+
+def test_a_number_is_shown_as_it_runs_and_not_as_javascript_rounds_it(served: Served, context: BrowserContext) -> None:
+    tab = opened(context, served.session("numbers"))
+    params = {"account": 12345678901234567, "ids": [9007199254740993, -9007199254740993], "note": "a\u202eb"}
+    asked = approvals(served, "numbers", ("pay", params))
+    shown = tab.locator(".question pre code")
+    for number in ("12345678901234567", "9007199254740993", "-9007199254740993"):
+        expect(shown).to_contain_text(number)
+    expect(shown).to_contain_text("a⟨U+202E⟩b")
+    tab.get_by_role("button", name="Approve").click()
+    assert asked.result(10) == ["accepted"]
+    call = {"tool_call_id": "c-pay", "tool": "pay", "params": params}
+    served.publish("numbers", ("tool_call", call | exact(params)))
+    expect(tab.locator("details.tool .brief")).to_contain_text("a")
+    tab.locator("details.tool summary").click()
+    expect(tab.locator("details.tool pre code")).to_contain_text("12345678901234567")
+
+
+def test_whoever_approves_comes_past_all_that_is_asked(served: Served, context: BrowserContext) -> None:
+    """The buttons stand at the end of the arguments, which do not scroll by themselves."""
+    tab = opened(context, served.session("long"))
+    lines = [f"echo step {number}" for number in range(60)]
+    asked = approvals(served, "long", ("bash", {"command": "\n".join([*lines, "rm -rf /srv"])}))
+    approve = tab.get_by_role("button", name="Approve")
+    expect(approve).to_be_enabled()
+    expect(approve).not_to_be_in_viewport()
+    assert tab.locator(".question pre").evaluate("pre => pre.scrollHeight - pre.clientHeight") < 2
+    approve.click()
+    assert asked.result(10) == ["accepted"]
+
+
+def test_what_waits_is_not_sent_by_whoever_signs_in_next(served: Served, context: BrowserContext) -> None:
+    tab = opened(context, served.session("shared"))
+    context.set_offline(True)
+    say(tab, "for Ada's eyes")
+    expect(tab.locator("#pending")).to_contain_text("for Ada's eyes")
+    tab.locator("#forget").click()
+    # It is asked for once more, and kept until then.
+    expect(tab.locator("#forget")).to_have_text("Forget, and discard what is not sent (1)")
+    assert tab.evaluate("Object.keys(localStorage).some((key) => key.startsWith('holdfast.outbox.'))")
+    tab.locator("#forget").click()
+    expect(tab.locator("#sign-in")).to_be_visible()
+    expect(tab.locator("#forget")).to_have_text("Forget this device")
+    assert not tab.evaluate("Object.keys(localStorage).some((key) => key.startsWith('holdfast.outbox.'))")
+    context.set_offline(False)
+    next_person = opened(context, f"{served.bridge.url}/#token=token&session=shared")
+    say(next_person, "hello")
+    expect(next_person.locator("#log")).to_contain_text("hello")
+    assert served.stored("shared") == ["hello"]
 
 
 def test_what_an_agent_writes_is_text_and_never_markup(served: Served, tab: Page) -> None:

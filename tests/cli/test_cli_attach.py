@@ -22,6 +22,7 @@ from holdfast import Agent, tool
 from holdfast.agents import Hooks, Validator
 from holdfast.bridge import Client
 from holdfast.bridge.tls import TlsFiles
+from holdfast.cli.attach import _UNREAD_S
 from holdfast.providers import Reply, ToolCall
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -266,11 +267,53 @@ def test_a_question_is_answered_at_the_terminal() -> None:
             )
             os.close(theirs)
             await shows(mine, "? Deploy?", "[y/n]")
+            # By then somebody can have read it.
+            await asyncio.sleep(_UNREAD_S)
             os.write(mine, b"perhaps\n")
             await shows(mine, "answer with y or n")
             os.write(mine, b"n too risky\n")
             assert await asked is False
             await shows(mine, "answered: rejected")
+            os.write(mine, b"/quit\n")
+            assert await process.wait() == 0
+            os.close(mine)
+
+    run(work)
+
+
+def test_what_was_typed_for_one_question_is_no_answer_to_the_next() -> None:
+    """Somebody else answers the first one while a person types. Their line must not approve what they have not read."""
+
+    async def work() -> None:
+        async with MemoryStore() as store, serving(store=store) as bridge, Session.open("s", store=store) as session:
+            first = asyncio.create_task(session.approve("Read?", expires=60))
+            mine, theirs = pty.openpty()
+            process = await asyncio.create_subprocess_exec(
+                *(SCRIPT, "attach", "s", "--url", bridge.ws_url),
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                env=environment(BRIDGE_TOKEN="token", TERM="dumb"),
+            )
+            os.close(theirs)
+            await shows(mine, "? Read?", "[y/n]")
+            (question,) = session.pending
+            await session.answer(question.id, False)
+            assert await first is False
+            second = asyncio.create_task(session.approve("Delete?", expires=60))
+            await shows(mine, "? Delete?", "[y/n]")
+            os.write(mine, b"y\n")
+            await shows(mine, "typed before this question was shown")
+            assert not second.done()
+            await asyncio.sleep(_UNREAD_S)
+            os.write(mine, b"n\n")
+            assert await second is False
+            # There is no question any more, and it was this person who answered: a line is a message at once.
+            await shows(mine, "answered: rejected")
+            os.write(mine, b"hello\n")
+            live = await bridge.hub.live("s")
+            while b"hello" not in b"".join(held.frame for held in live.held_since(None)[0]):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
             os.write(mine, b"/quit\n")
             assert await process.wait() == 0
             os.close(mine)

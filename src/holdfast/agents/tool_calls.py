@@ -123,7 +123,8 @@ class ToolCalls:
             results = await calls.run(reply.calls, key=f"{turn}", session=session, steps=steps)
 
         `key` names the reply, the same in every run of the program; calls have the places `key.0`, `key.1` …. `session` asks people and
-        keeps the audit trail. `steps` makes each call durable. `returned` gets each result as soon as it is there; it may be
+        keeps their answers and the audit trail, not the calls: a program that is killed and run again makes an approved call again. `steps` makes
+        each call durable. `returned` gets each result as soon as it is there; it may be
         async.
 
         Raises what the session raises: SESS_NO_INTERACTOR if a person must be asked and nobody is attached (the questions are kept, and the

@@ -16,6 +16,8 @@ import msgspec
 
 from holdfast.agents.kind import is_agent
 from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolCalled, ToolReturned
+from holdfast.bridge.deaths import CONTINUED, ENTRIES, MOST, Deaths, rest
+from holdfast.bridge.frames import exact
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
 from holdfast.bridge.turn import Turn
@@ -26,6 +28,7 @@ from holdfast.policies.severity import REACTIONS, Reaction
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import decode_manifest
+from holdfast.tools.toolbox import ends_only_its_call
 from holdfast.views import wire
 
 if TYPE_CHECKING:
@@ -71,13 +74,15 @@ class _Found(NamedTuple):
     """The offset up to which the log was read for this."""
     epoch: str = ""
     """The name of that log."""
+    deaths: Deaths = Deaths()
 
 
-_TURNS = frozenset({"turn_started", "turn_ended", "stream_start", "stream_end"})
+_TURNS = frozenset({"turn_started", "turn_ended", "stream_start", "stream_end"}) | ENTRIES
 
 
 def _after(found: _Found, type_: str, body: dict[str, Any]) -> _Found:
     """Return what is known after one more entry."""
+    found = found._replace(deaths=found.deaths.after(type_, body))
     match type_:
         case "turn_started":
             given = body.get("input")
@@ -90,8 +95,10 @@ def _after(found: _Found, type_: str, body: dict[str, Any]) -> _Found:
             return found._replace(is_cut=False)
         case "stream_start":
             return found._replace(open_stream=str(body.get("stream_id", "")), has_ended=False)
-        case _:
+        case "stream_end":
             return found._replace(open_stream="", has_ended=body.get("finish_reason") == "stop")
+        case _:
+            return found
 
 
 class _People:
@@ -339,8 +346,12 @@ class AgentRunner:
         if found.open_stream:
             # The process that wrote it is gone. Its messages do not count.
             self._publisher.put("stream_end", {"stream_id": found.open_stream, "finish_reason": "error"})
-        if found.is_cut:
-            if not await self._answer(session, None, is_said=found.has_ended):
+        deaths = found.deaths.count
+        if found.is_cut and deaths > MOST:
+            title = f"{_died(deaths)} It is given up: send it again to try once more."
+            await self._turn_failed(session, Fault.of("SYS_PROCESS_EXIT", title), "failed", title)
+        elif found.is_cut:
+            if not await self._answer(session, None, is_said=found.has_ended, deaths=deaths):
                 return False
         elif session.in_flight is not None:
             # The turn of another program. Nobody here knows how to go on with it.
@@ -443,8 +454,11 @@ class AgentRunner:
 
     # --- turns ---
 
-    async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool) -> bool:
-        """Run a turn for a message; None: go on with the turn that was cut. Returns whether the session may be used any longer."""
+    async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool, deaths: int = 0) -> bool:
+        """Run a turn for a message; None: go on with the turn that was cut, in which so many processes died.
+
+        Returns whether the session may be used any longer.
+        """
         block = (
             session.turn(unfinished="continue") if waiting is None else session.turn(_input_of(waiting), key=waiting.id)
         )
@@ -454,6 +468,8 @@ class AgentRunner:
                 if self._close_reason is not None:
                     # Somebody closed the session after the message was taken and before its turn began.
                     turn.cancel()
+                if deaths:
+                    await self._rest(turn.number, deaths)
                 text = str(turn.input["text"])
                 await self._work_as_told(session, text, turn.number, is_said=is_said)
                 await self._publisher.flush()
@@ -484,6 +500,21 @@ class AgentRunner:
             log_error("session %s has ended with an error: %s", session.id, fault.message)
             await session.fail(f"failed: {fault.code}")
 
+    async def _rest(self, turn: int, deaths: int) -> None:
+        """Wait before a turn goes on in which processes died, so that others are served meanwhile."""
+        delay = rest(deaths, self._runtime.rng)
+        if delay:
+            then = f"It goes on in {delay:.0f} s"
+            log_warning("session %s, turn %s: %s %s", self._live.id, turn, _died(deaths), then)
+            title = f"{_died(deaths)} {then}; stop it to give it up."
+            note = {"notification_id": str(uuid4()), "notification_type": "turn_rests", "title": title}
+            self._publisher.put("notification", note | {"priority": "high"})
+            await self._publisher.flush()
+            await asyncio.sleep(delay)
+        # Before the work: if that ends this process, the log must say that it had begun.
+        self._publisher.put(CONTINUED, {"turn": turn})
+        await self._publisher.flush()
+
     async def _turn_failed(self, session: Session, fault: Fault, how: str, title: str = "") -> None:
         """Say that the turn has ended without an answer. Otherwise clients would wait for ever."""
         kind = "turn_cancelled" if how == "cancelled" else "agent_error"
@@ -494,9 +525,13 @@ class AgentRunner:
     async def _work_as_told(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
         try:
             await self._work(session, text, number, is_said=is_said)
-        except SystemExit as error:
+        except Exception:
+            raise
+        except BaseException as error:
+            if not ends_only_its_call(error):
+                raise
             # It may end its turn. The server belongs to all sessions.
-            raise RuntimeError(f"the agent called sys.exit({error.code!r})") from None
+            raise RuntimeError(_how_it_ended(error)) from None
 
     async def _work(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
         if is_agent(self._agent):
@@ -523,6 +558,21 @@ class AgentRunner:
             await turn.say(str(getattr(answer, "text", answer)))
 
 
+def _died(deaths: int) -> str:
+    return f"The server died {deaths} times while the agent worked on this message."
+
+
+def _how_it_ended(error: BaseException) -> str:
+    """Return what an agent did that raised something else than an `Exception`."""
+    match error:
+        case SystemExit(code=code):
+            return f"the agent called sys.exit({code!r})"
+        case asyncio.CancelledError():
+            return "the agent awaited something that was cancelled, and nobody cancelled its turn"
+        case _:
+            return f"the agent raised {error!r}"
+
+
 def _input_of(waiting: Waiting) -> dict[str, Any]:
     """Return what the turn about a message stores of it."""
     stored: dict[str, Any] = {"text": waiting.text, "offset": waiting.offset}
@@ -546,7 +596,7 @@ class _Shown:
             case ToolCalled():
                 self.end("tool_call")
                 call = {"tool_call_id": part.id, "tool": part.name, "params": part.arguments, "turn": self._turn}
-                self._publisher.put("tool_call", call)
+                self._publisher.put("tool_call", call | exact(part.arguments))
             case ToolReturned():
                 self._publisher.put(*_returned(part, may_be_repeated=self._may_be_repeated))
             case Retrying(restarts_text=True):

@@ -47,6 +47,9 @@ _SECRET: Final = 8_192
 """The most characters of a secret, such as a private key."""
 _RISKS: Final = {"read": "low", "idempotent": "medium", "unsafe": "high"}
 """How dangerous a call is, by the effect that its tool declares."""
+_LARGEST: Final = 2**53 - 1
+"""The largest whole number that JavaScript reads as it is."""
+_MANY_DIGITS: Final = re.compile(rb"\d{16}")
 _EVENT_FIELDS: Final = ("turn", "step", "state", "title", "by", "outcome", "ok", "reason", "agent", "until", "role")
 """What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
 
@@ -197,6 +200,7 @@ def approval_payload(raised: dict[str, Any]) -> dict[str, Any]:
         "tool_call_id": tool_call_of(raised),
         "tool": str(details["tool"]),
         "params": params,
+        **exact(params),
         "description": str(question.get("prompt", "")),
         "question_id": str(raised.get("id", "")),
         "arguments_hash": str(raised.get("args", "")),
@@ -204,6 +208,27 @@ def approval_payload(raised: dict[str, Any]) -> dict[str, Any]:
         "source": "agent_sdk",
     }
     return payload | ({"cut": True} if is_cut else {}) | _expiry(raised)
+
+
+def exact(params: dict[str, Any]) -> dict[str, str]:
+    """Return the field with the arguments as a text, if JavaScript would round a number in them: people must see what runs."""
+    text = msgspec.json.encode(params, enc_hook=str)
+    if not _MANY_DIGITS.search(text) or not _is_rounded(params):
+        return {}
+    return {"arguments": msgspec.json.format(text, indent=2).decode()}
+
+
+def _is_rounded(value: Any) -> bool:
+    """Whether a value has a whole number that a float cannot hold."""
+    match value:
+        case int():
+            return not -_LARGEST <= value <= _LARGEST
+        case dict():
+            return any(map(_is_rounded, value.values()))
+        case list() | tuple():
+            return any(map(_is_rounded, value))
+        case _:
+            return False
 
 
 def notification_of(frame: bytes) -> str | None:

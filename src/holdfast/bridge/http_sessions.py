@@ -6,9 +6,11 @@ no client, and begins no grace.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -55,6 +57,7 @@ class SessionRoutes:
         self._hub = hub
         self._heartbeat = heartbeat
         self.streams: set[EventStream] = set()
+        self._reading = _OneByOne()
         hub.authenticator.watch(self._revoked)
 
     def close(self) -> None:
@@ -73,12 +76,13 @@ class SessionRoutes:
         states = states_of(request)
         found: list[SessionRecord] = []
         after, is_more = request.query_params.get("after", ""), True
-        while is_more and len(found) <= limit:
-            page = await self._hub.store.sessions(states=states, after=after, limit=limit + 1)
-            found += [record for record in page if identity.may_see(record.id)]
-            is_more = len(page) > limit
-            after = page[-1].id if page else after
-        shown = [await self._described(record) for record in found[:limit]]
+        async with self._reading.of(identity):
+            while is_more and len(found) <= limit:
+                page = await self._hub.store.sessions(states=states, after=after, limit=limit + 1)
+                found += [record for record in page if identity.may_see(record.id)]
+                is_more = len(page) > limit
+                after = page[-1].id if page else after
+            shown = [await self._described(record) for record in found[:limit]]
         return json_response(SessionPage(sessions=shown, next=shown[-1].session_id if len(found) > limit else None))
 
     async def session(self, request: Request) -> Response:
@@ -117,10 +121,10 @@ class SessionRoutes:
 
     async def events(self, request: Request) -> Response:
         """Answer a page of the log. A client that asks again with `next_after` gets every message once."""
-        _, record = await self._found(request)
+        identity, record = await self._found(request)
         after = number(request, "after", record.oldest - 1, least=0, most=MAX_OFFSET)
         limit = number(request, "limit", 500, least=1, most=1_000)
-        async with self._log(record) as live:
+        async with self._reading.of(identity), self._log(record) as live:
             wanted = Position(epoch=request.query_params.get("epoch", live.epoch), offset=after)
             reached = await live.resume(wanted)
             held = reached if isinstance(reached, Gap) else await live.read(after, most_bytes=_PAGE_BYTES)
@@ -138,14 +142,15 @@ class SessionRoutes:
         return json_response(body)
 
     async def snapshot(self, request: Request) -> Response:
-        _, record = await self._found(request)
-        async with self._log(record) as live:
+        identity, record = await self._found(request)
+        async with self._reading.of(identity), self._log(record) as live:
             return json_response(await live.snapshot())
 
     async def stream(self, request: Request) -> Response:
         identity, record = await self._found(request)
         live = self._made(record)
-        await live.open()
+        async with self._reading.of(identity):
+            await live.open()
         try:
             given = request.headers.get("last-event-id", "")
             if given:
@@ -247,7 +252,8 @@ class SessionRoutes:
 
     @asynccontextmanager
     async def _log(self, record: SessionRecord) -> AsyncIterator[LiveSession]:
-        live = self._made(record)
+        # One that is in use knows its log already. It counts nobody who only reads.
+        live = self._hub.sessions.get(record.id) or self._made(record)
         await live.catch_up()
         yield live
 
@@ -266,6 +272,24 @@ class SessionRoutes:
         else:
             await self._hub.close(live, reason)
         return json_response(await self._described(await self._hub.store.session(record.id)))
+
+
+class _OneByOne:
+    """One request of a token reads a log at a time, and others come first for as long after it: many connections get no more than one."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, identity: Identity) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(identity.token_id, asyncio.Lock())
+        await lock.acquire()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            yield
+        finally:
+            loop.call_later(loop.time() - begun, lock.release)
 
 
 class _StreamAnswer(StreamingResponse):

@@ -7,11 +7,13 @@ model's tokens do not each cost a write. `flush` returns when everything is stor
 from __future__ import annotations
 
 import asyncio
+import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.faults.redaction import whole_characters
 from holdfast.sessions.journal import fresh_id
 from holdfast.stores import Claim, Commit, NewEntry
 
@@ -86,7 +88,7 @@ class Publisher:
     async def once(self, key: str, *messages: tuple[str, dict[str, Any]]) -> None:
         """Store messages once for a key, also if the program is run again."""
         await self.flush()
-        digest = sha256(msgspec.json.encode(messages)).digest()[:16]
+        digest = sha256(_encoded(messages)).digest()[:16]
         claim = Claim(client="bridge", id=f"{key}/{digest.hex()}", body_hash=digest)
         await self._store.commit(Commit(session=self._session, entries=_entries(messages), claim=claim))
 
@@ -131,6 +133,13 @@ def parts(text: str) -> Iterator[str]:
 
 def _entries(messages: Any) -> tuple[NewEntry, ...]:
     return tuple(
-        NewEntry(type=type_, body=msgspec.json.encode(payload, enc_hook=str), id=fresh_id())
-        for type_, payload in messages
+        NewEntry(type=type_, body=_encoded(payload), id=fresh_id()) for type_, payload in messages
     )
+
+
+def _encoded(payload: Any) -> bytes:
+    try:
+        return msgspec.json.encode(payload, enc_hook=str)
+    except UnicodeEncodeError:
+        # A model's stream may cut a character in two, and one such half must not lose what was said.
+        return whole_characters(json.dumps(payload, default=str, ensure_ascii=False)).encode()

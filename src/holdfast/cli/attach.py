@@ -61,6 +61,8 @@ _SHOWN = 200
 """Characters of a tool's arguments or result that a line shows."""
 _SHOWN_QUESTION = 2_000
 """Characters of a question that are shown without being opened."""
+_UNREAD_S = 1.0
+"""How long a question has stood there at least when a person answers it. A line that comes earlier was typed for what stood there before."""
 _COMMANDS = {"/retry": "retry_now", "/fallback": "fall_back", "/cancel": "cancel"}
 _YES_OR_NO = frozenset({"Approve", "Confirm"})
 
@@ -116,6 +118,10 @@ class _Attached:
         )
         self._questions: dict[str, Question] = {}
         """The questions that wait for an answer, oldest first."""
+        self._asked = ""
+        """The question that a line answers; empty: a line is a message to the agent."""
+        self._asked_at = 0.0
+        """When that changed without the user, by the loop's clock."""
         self._opened: set[str] = set()
         """The questions that were too long to be shown at once, and were opened."""
         self._waiting = ""
@@ -222,6 +228,9 @@ class _Attached:
 
     async def _typed(self, session: RemoteSession, line: str) -> None:
         word = line.strip()
+        if self._is_unread() and not word.startswith("/"):
+            why = "before this question was shown" if self._asked else "for a question that is closed"
+            return narrate(f"typed {why}, so nothing was sent; type it again: {_short(line)}")
         try:
             if word == "/stop":
                 await session.stop()
@@ -249,6 +258,17 @@ class _Attached:
                 self._has_answered = False
                 self._exit = Exit(error.fault.entry.exit_code)
         return None
+
+    def _is_unread(self) -> bool:
+        """Whether what a line is for has only just changed. What a script sends is meant for what comes."""
+        return asyncio.get_running_loop().time() - self._asked_at < _UNREAD_S and sys.stdin.isatty()
+
+    def _note_asked(self, *, by_user: bool = False) -> None:
+        asked = next(iter(self._questions), "")
+        if asked != self._asked:
+            self._asked = asked
+            # After an answer of theirs, people may go on typing, but not to a question that they have not read.
+            self._asked_at = asyncio.get_running_loop().time() if asked or not by_user else 0.0
 
     def _show_pending(self) -> None:
         for number, each in enumerate(self._client.pending, 1):
@@ -281,6 +301,7 @@ class _Attached:
             )
         # Somebody else may answer meanwhile; then the next line is not for this question.
         self._questions.pop(question.id, None)
+        self._note_asked(by_user=True)
         self._has_answered = self._is_in_turn
         self._note_progress()
         await session.answer(question.id, answer)
@@ -345,6 +366,7 @@ class _Attached:
 
     def _note_progress(self) -> None:
         """Notice whether the turn has ended that answers the last message from here, also if it failed and said nothing, or a question waits."""
+        self._note_asked()
         if self._questions or not (self._has_answered or self._sent > self._answered):
             self._is_settled.set()
         else:

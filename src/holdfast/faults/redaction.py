@@ -33,6 +33,7 @@ __all__ = [
     "is_secret_name",
     "mask_secrets",
     "shown",
+    "whole_characters",
 ]
 
 MASK = "[redacted]"
@@ -219,6 +220,11 @@ def encodable(text: str) -> str:
     """Return a plain string without lone surrogates, which no JSON encoder accepts. They come from file names."""
     text = str.__str__(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def whole_characters(text: str) -> str:
+    """Return a text without halves of characters, which some JSON holds and no store takes; two halves are a character."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _Walk:

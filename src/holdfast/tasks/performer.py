@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 import msgspec
 
 from holdfast.faults import InvalidError
+from holdfast.faults.redaction import whole_characters
 from holdfast.once.outcome import Found, Mark
 from holdfast.runtime.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
@@ -143,23 +144,16 @@ async def _called(performer: Any, assignment: Assignment) -> TaskResult:
 def _as_result(answer: Any) -> TaskResult:
     """Return an answer as a result. Its value is plain JSON: it is the same in a session, where it is stored."""
     if isinstance(answer, str):
-        return TaskResult(content=_whole(answer))
+        return TaskResult(content=whole_characters(answer))
     try:
         if isinstance(answer, TaskResult):
             value = None if answer.value is None else msgspec.json.decode(as_json(answer.value))
-            return msgspec.structs.replace(answer, content=_whole(answer.content), value=value)
+            return msgspec.structs.replace(answer, content=whole_characters(answer.content), value=value)
         content = as_json(answer)
     except (TypeError, ValueError):
         expected = "a text, a TaskResult, or a value that JSON has"
         raise InvalidError.at("task performer's answer", expected, answer, "TASK_OUTPUT_INVALID") from None
     return TaskResult(content=content, value=msgspec.json.decode(content))
-
-
-def _whole(text: str) -> str:
-    """Return a text without halves of characters, which some JSON holds and no store takes; two halves are a character."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def requested_subtask(result: TaskResult) -> Task | None:

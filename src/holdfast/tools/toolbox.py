@@ -111,7 +111,7 @@ class Tool:
         try:
             return await call_function(self.fn, (), arguments, owner=self._owner)
         except BaseException as error:
-            if not _ends_only_its_call(error):
+            if not ends_only_its_call(error):
                 raise
             # A tool may end its call, and neither the task of its caller nor the program.
             context = {"tool": self.name, "reason": f"it raised {type(error).__name__}"}
@@ -135,7 +135,7 @@ class Tool:
         return f"<tool {self.name} ({self.contract.effect})>"
 
 
-def _ends_only_its_call(error: BaseException) -> bool:
+def ends_only_its_call(error: BaseException) -> bool:
     """Whether a tool called `sys.exit()`, its library panicked, or what it waited for was cancelled while nobody cancelled the call.
 
     The caller's cancellation, Ctrl-C and what a program made to end itself are not the tool's to raise.
@@ -144,7 +144,7 @@ def _ends_only_its_call(error: BaseException) -> bool:
         return is_stray(error)
     if isinstance(error, BaseExceptionGroup):
         return not isinstance(error, Exception) and all(
-            isinstance(each, Exception) or _ends_only_its_call(each) for each in error.exceptions
+            isinstance(each, Exception) or ends_only_its_call(each) for each in error.exceptions
         )
     # The panic of an extension in Rust. Each extension has a class of its own with this name.
     return isinstance(error, SystemExit) or any(cls.__name__ == "PanicException" for cls in type(error).__mro__)

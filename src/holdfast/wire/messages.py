@@ -502,6 +502,8 @@ class ToolCall(_Long, frozen=True, kw_only=True):
     tool_call_id: str
     tool: str
     params: dict[str, Any]
+    arguments: str = ""
+    """`params` as a text, if they hold a number that JavaScript would round."""
     description: str = ""
     turn: int = 0
 
@@ -537,6 +539,8 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     tool_call_id: str
     tool: str
     params: dict[str, Any]
+    arguments: str = ""
+    """`params` as a text, if they hold a number that JavaScript would round: show this then."""
     description: str = ""
     question_id: str = ""
     arguments_hash: str = ""

@@ -263,6 +263,8 @@ export interface ApprovalRequired {
   tool_call_id: string;
   tool: string;
   params: Record<string, unknown>;
+  /** `params` as a text, if they hold a number that JavaScript rounds: show this, and decide by it. */
+  arguments?: string;
   description?: string;
   question_id?: string;
   /** Identifies exactly what is asked. `approve` sends it along, so that the answer counts for nothing else. */

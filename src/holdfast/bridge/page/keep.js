@@ -26,6 +26,12 @@ export function forgetToken() {
   localStorage.removeItem(TOKEN);
 }
 
+/** Remove the messages that no tab has sent: whoever signs in next must not send them. */
+export function forgetMessages() {
+  const keys = Array.from({ length: localStorage.length }, (_, place) => localStorage.key(place));
+  for (const key of keys) if (OUTBOX.test(key)) localStorage.removeItem(key);
+}
+
 let claimed = null;
 
 /** Return the client id of this tab. It is this tab's alone as long as it lives. */

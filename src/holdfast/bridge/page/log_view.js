@@ -30,15 +30,17 @@ export function visible(text) {
 }
 
 /** Return the arguments of a tool to be read: a single text as it is, such as a command. */
-export function readable(params) {
+export function readable(params, exact = "") {
+  // A number that JavaScript rounds must not be shown so: then the server sends the text of the arguments.
+  if (exact) return exact;
   const values = Object.values(params);
   return values.length === 1 && typeof values[0] === "string" ? values[0] : JSON.stringify(params, null, 2);
 }
 
 /** Return the arguments of a tool in one line. */
-function brief(params) {
+function brief(params, exact = "") {
   const values = Object.values(params ?? {});
-  const first = values.find((value) => typeof value === "string") ?? (values.length ? JSON.stringify(params) : "");
+  const first = values.find((value) => typeof value === "string") ?? (values.length ? exact || JSON.stringify(params) : "");
   return first.slice(0, 200).replace(/\s+/g, " ");
 }
 
@@ -112,7 +114,7 @@ export class LogView {
     tool_error: (payload) => this.#toolEnded(payload, "failed", `${payload.code}: ${payload.message}`),
     recovery: (payload) => (payload.event?.type === "hook" ? this.#check(payload.event) : this.#recovery(payload)),
     // An open question stands above the message field. Here is what became of it.
-    approval_required: (payload) => void this.asked.set(payload.tool_call_id, visible(`${payload.tool} ${brief(payload.params)}`)),
+    approval_required: (payload) => void this.asked.set(payload.tool_call_id, visible(`${payload.tool} ${brief(payload.params, payload.arguments)}`)),
     question: (payload) => void this.asked.set(payload.question_id, payload.prompt),
     approval_resolved: (payload) => this.#decided(payload),
     question_closed: (payload) => this.#closed(payload.outcome === "accepted" ? "answered" : payload.outcome, payload.by, this.asked.get(payload.question_id)),
@@ -163,13 +165,13 @@ export class LogView {
     return this.announce(`Agent: ${text.slice(0, 300)}`);
   }
 
-  #tool({ tool_call_id, tool, params = {}, description = "" }, timestamp) {
+  #tool({ tool_call_id, tool, params = {}, arguments: exact, description = "" }, timestamp) {
     const mark = make("span", "mark");
     const took = make("span", "took");
-    const summary = make("summary", "", mark, make("span", "name", tool), make("span", "brief", description || brief(params)), took);
+    const summary = make("summary", "", mark, make("span", "name", tool), make("span", "brief", description || brief(params, exact)), took);
     summary.title = timeText(timestamp);
     const inside = make("div", "inside");
-    if (Object.keys(params).length) inside.append(make("h3", "", "Arguments"), code(readable(params)));
+    if (Object.keys(params).length) inside.append(make("h3", "", "Arguments"), code(readable(params, exact)));
     const details = make("details", "tool", summary, inside);
     const item = this.#add(make("li", "", details));
     const shown = { item, details, mark, took, inside };

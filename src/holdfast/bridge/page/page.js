@@ -1,7 +1,7 @@
 // The page of the bridge: signs in, lists sessions, shows one and lets you answer and send. The protocol is in `holdfast.js`.
 
 import { Client } from "./holdfast.js";
-import { claimClientId, forgetToken, keepToken, keptToken } from "./keep.js";
+import { claimClientId, forgetMessages, forgetToken, keepToken, keptToken } from "./keep.js";
 import { LogView, button, make } from "./log_view.js";
 import { HoldfastError, PUBLIC_REASON, fault } from "./machine.js";
 import { QuestionView } from "./question_view.js";
@@ -14,6 +14,7 @@ const MESSAGE_EXPIRES_S = 86_400;
 const NEAR = 80;
 /** A code of `holdfast pair`: 16 letters and digits, in groups or not. */
 const PAIR_CODE = /^(?:[A-HJKMNP-TV-Z0-9]{4}[- ]?){3}[A-HJKMNP-TV-Z0-9]{4}$/i;
+const FORGET = $("forget").textContent;
 const TICKET_WITHIN_MS = 10_000;
 /** Faults after which the token is asked for again. */
 const SIGN_IN_AGAIN = new Set(["AUTH_FAILED", "AUTH_INVALID_TOKEN", "AUTH_TOKEN_REVOKED", "AUTH_TOKEN_EXPIRED", "AUTH_INSUFFICIENT_SCOPE"]);
@@ -53,7 +54,7 @@ function view(name) {
 }
 
 function showTitle() {
-  const name = document.body.dataset.view === "session" ? nameOf(session.id) : "";
+  const name = session && document.body.dataset.view === "session" ? nameOf(session.id) : "";
   $("title").textContent = name || "Holdfast";
   document.title = name ? `${name} · Holdfast` : "Holdfast";
 }
@@ -145,8 +146,16 @@ $("token-form").addEventListener("submit", (event) => {
 });
 
 $("forget").addEventListener("click", () => {
+  const sure = client?.pending.length ? `Forget, and discard what is not sent (${client.pending.length})` : FORGET;
+  const isSure = sure === FORGET || sure === $("forget").textContent;
+  $("forget").textContent = isSure ? FORGET : sure;
+  if (!isSure) return;
   forgetToken();
   signIn();
+  forgetMessages();
+  failed.clear();
+  drafts.clear();
+  $("text").value = "";
 });
 
 $("accept-public").addEventListener("click", () => {

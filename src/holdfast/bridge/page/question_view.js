@@ -9,6 +9,8 @@ import { button, code, make, readable, visible } from "./log_view.js";
 const ANSWER_EXPIRES_S = 120;
 /** The most characters of arguments that are shown without being opened. */
 const SHOWN = 2000;
+/** A card that has just come, or moved, takes no click for so long: it may be meant for what stood there before. */
+const HELD_MS = 700;
 
 export class QuestionView {
   constructor(place, { session, announce }) {
@@ -62,7 +64,7 @@ export class QuestionView {
     title.id = `question-${this.cards.size}-${Date.now()}`;
     card.setAttribute("role", "group");
     card.setAttribute("aria-labelledby", title.id);
-    const params = question.tool && Object.keys(question.params ?? {}).length ? visible(readable(question.params)) : "";
+    const params = question.tool && Object.keys(question.params ?? {}).length ? visible(readable(question.params, question.arguments)) : "";
     // The sentence about a call has its arguments once more, and perhaps not whole.
     const prompt = params ? "" : visible(question.prompt || question.description || "");
     card.append(title);
@@ -77,6 +79,7 @@ export class QuestionView {
     card.append(controls);
     this.cards.set(key, card);
     this.place.append(card);
+    hold(card);
     this.announce(`${titleOf(question)}: ${prompt}`);
   }
 
@@ -94,7 +97,7 @@ export class QuestionView {
 
   close(key) {
     this.cards.get(key)?.remove();
-    this.cards.delete(key);
+    if (this.cards.delete(key)) this.cards.forEach(hold);
   }
 
   #controls(question, card) {
@@ -158,6 +161,12 @@ export class QuestionView {
       card.removeAttribute("aria-busy");
     }
   }
+}
+
+function hold(card) {
+  const held = [...card.querySelectorAll("button:enabled")];
+  for (const each of held) each.disabled = true;
+  setTimeout(() => held.forEach((each) => (each.disabled = false)), HELD_MS);
 }
 
 /** A question has an id of its own. Older servers name the call only. */
