@@ -411,6 +411,19 @@ def test_XB11_a_session_is_closed_by_a_person(served: Served, context: BrowserCo
     expect(tabs[1].locator("#sessions button .state")).to_have_text("Closed")
 
 
+def test_S0_4_a_session_that_ends_with_an_error_says_so(served: Served, tab: Page) -> None:
+    show(tab, served.session("failing"))
+    expect(tab.locator("#composer")).to_be_visible()
+
+    async def fail() -> None:
+        async with Session.open("failing", store=served.bridge.hub.store) as session:
+            await session.fail("failed: ACTOR_MAX_RESTARTS")
+
+    served.do(fail)
+    expect(tab.locator("#log .note")).to_have_text(["The session has ended with an error."])
+    expect(tab.locator("#composer")).to_be_hidden()
+
+
 def test_XB11_hooks_name_their_tool(served: Served, tab: Page) -> None:
     show(tab, served.session("hooks"))
     served.publish(

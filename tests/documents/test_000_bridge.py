@@ -131,16 +131,6 @@ async def end_agents(home: Path) -> None:
     await asyncio.to_thread(subprocess.run, ended, check=True, capture_output=True)
 
 
-FATAL_APP = """
-from holdfast import Fault, HoldfastError
-
-async def agent(turn):
-    if turn.text == "die":
-        raise HoldfastError(Fault.of("ACTOR_MAX_RESTARTS"))
-    return f"you said {turn.text}"
-"""
-
-
 async def echo(turn: Turn) -> str:
     return f"you said {turn.text}"
 
@@ -234,17 +224,10 @@ def test_S0_4_a_critical_failure_raises_its_alert_by_itself_and_once():
     assert [alert.level for alert in raised if alert.signal == "CIRCUIT_OPEN"] == ["critical"]
 
 
-@pytest.mark.parametrize("through", ["the agent's own code", "a recovery", "an agent process"])
-def test_S0_4_a_fatal_failure_ends_its_session_for_good_and_no_other(tmp_path, monkeypatch, caplog, through):
+@pytest.mark.parametrize("through", ["the agent's own code", "a recovery"])
+def test_S0_4_a_fatal_failure_ends_its_session_for_good_and_no_other(caplog, through):
     """fatal: it is logged, its session is lost for good, and the server serves the others."""
     runtime = Runtime(profile="bridge")
-    options: dict[str, Any] = {"runtime": runtime}
-    if through == "an agent process":
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "holdfast.toml").write_text('profile = "bridge"\n')
-        (tmp_path / "fatal_app.py").write_text(FATAL_APP)
-        agents = AgentProcess(agent="fatal_app:agent", home=tmp_path / "home")
-        options |= {"agents": agents, "store": f"sqlite:{tmp_path / 'work.db'}"}
 
     @recover("team", runtime=runtime)
     async def fail() -> str:
@@ -260,29 +243,24 @@ def test_S0_4_a_fatal_failure_ends_its_session_for_good_and_no_other(tmp_path, m
     async def work() -> None:
         raised: list[Any] = []
         with raise_alerts(runtime, Alerts(), tell=raised.append):
-            async with a_bridge(agent, **options) as served, raw(served) as one, raw(served) as two:
-                try:
-                    await in_session(one, "a", client_id="one")
-                    await in_session(two, "b", client_id="two")
-                    await one.say("die")
-                    assert (await one.until("notification"))["payload"]["data"]["code"] == "ACTOR_MAX_RESTARTS"
-                    while (event := (await one.until("session_event"))["payload"])["event"] != "session_error":
-                        pass
-                    assert (event["state"], event["reason"]) == ("error", "failed: ACTOR_MAX_RESTARTS")
-                    again = await one.say("again")
-                    assert (again["code"], again["message"]) == ("SESS_CLOSED", "Session 'a' has ended with an error")
-                    resumed = await two.ask("session_resume", {"session_id": "a"}, "session_joined")
-                    assert resumed["payload"]["code"] == "SESS_NOT_RESUMABLE"
-                    await two.say("hello")
-                    assert await two.said() == "you said hello"
-                    assert (await two.join("a"))["state"] == "error"
-                    assert (await served.hub.store.session("a")).state is SessionState.ERROR
-                finally:
-                    if through == "an agent process":
-                        await end_agents(tmp_path / "home")
-        if through != "an agent process":
-            assert [alert.signal for alert in raised] == ["ACTOR_MAX_RESTARTS"]
-            assert "session a has ended with an error" in caplog.text
+            async with a_bridge(agent, runtime=runtime) as served, raw(served) as one, raw(served) as two:
+                await in_session(one, "a", client_id="one")
+                await in_session(two, "b", client_id="two")
+                await one.say("die")
+                assert (await one.until("notification"))["payload"]["data"]["code"] == "ACTOR_MAX_RESTARTS"
+                while (event := (await one.until("session_event"))["payload"])["event"] != "session_error":
+                    pass
+                assert (event["state"], event["reason"]) == ("error", "failed: ACTOR_MAX_RESTARTS")
+                again = await one.say("again")
+                assert (again["code"], again["message"]) == ("SESS_CLOSED", "Session 'a' has ended with an error")
+                resumed = await two.ask("session_resume", {"session_id": "a"}, "session_joined")
+                assert resumed["payload"]["code"] == "SESS_NOT_RESUMABLE"
+                await two.say("hello")
+                assert await two.said() == "you said hello"
+                assert (await two.join("a"))["state"] == "error"
+                assert (await served.hub.store.session("a")).state is SessionState.ERROR
+        assert [alert.signal for alert in raised] == ["ACTOR_MAX_RESTARTS"]
+        assert "session a has ended with an error" in caplog.text
 
     run(work)
 
@@ -1673,12 +1651,22 @@ def test_N0_20_a_session_goes_on_while_nobody_watches_and_several_may_watch():
     run(work)
 
 
-def test_N0_22_agents_in_a_process_of_their_own_go_on_when_the_server_ends(tmp_path, monkeypatch):
+AGENTS_APP = """
+import os
+from holdfast import Fault, HoldfastError
+
+async def agent(turn):
+    if turn.text == "die":
+        raise HoldfastError(Fault.of("ACTOR_MAX_RESTARTS"))
+    return f"{os.getpid()}: {turn.text}"
+"""
+
+
+def test_N0_22_S0_4_agents_in_a_process_of_their_own_go_on_when_the_server_ends(tmp_path, monkeypatch):
     """A process of its own for the agents: it outlives the server, and the next server finds it at its socket."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "app.py").write_text(
-        "import os\n\nasync def agent(turn):\n    return f'{os.getpid()}: {turn.text}'\n", encoding="utf-8"
-    )
+    (tmp_path / "holdfast.toml").write_text('profile = "bridge"\n')
+    (tmp_path / "app.py").write_text(AGENTS_APP)
 
     async def answer(text: str) -> int:
         agents = AgentProcess(agent="app:agent", home=tmp_path / "home")
@@ -1689,6 +1677,12 @@ def test_N0_22_agents_in_a_process_of_their_own_go_on_when_the_server_ends(tmp_p
             await client.say(text)
             while not (said := await client.said()).endswith(text):
                 pass
+            if text == "two":
+                # A fatal failure there ends its session as it does here.
+                await client.create("dying")
+                await client.send("session_message", {"content": "die"}, session_id="dying")
+                while (await client.until("session_event"))["payload"]["event"] != "session_error":
+                    pass
         return int(said.partition(":")[0])
 
     async def work() -> None:
