@@ -61,6 +61,17 @@ async def until(socket: ClientConnection, *types: str) -> dict[str, Any]:
                 return message
 
 
+async def talk(url: str, token: str) -> str:
+    """Say hello in a session, and return the first words of the answer."""
+    async with connect(url) as socket:
+        await send(socket, "auth", {"token": token, "protocol": [2]})
+        await until(socket, "connection_ack")
+        await send(socket, "session_start", {"session_id": "s"})
+        await until(socket, "session_ready")
+        await send(socket, "message", {"text": "hello"})
+        return str((await until(socket, "stream_chunk"))["payload"]["text"])
+
+
 def test_without_keys_a_small_agent_answers_on_the_fault_provider(tmp_path: Path) -> None:
     """It says so, shows its retry, asks before it changes something, and ends in order after SIGTERM."""
 
@@ -97,15 +108,6 @@ def test_a_function_of_yours_is_served_and_its_token_is_kept(tmp_path: Path) -> 
     program = "async def agent(turn):\n    return f'you wrote {turn.text}'\n"
     (tmp_path / "app.py").write_text(program)
 
-    async def talk(url: str, token: str) -> str:
-        async with connect(url) as socket:
-            await send(socket, "auth", {"token": token, "protocol": [2]})
-            await until(socket, "connection_ack")
-            await send(socket, "session_start", {"session_id": "s"})
-            await until(socket, "session_ready")
-            await send(socket, "message", {"text": "hello"})
-            return str((await until(socket, "stream_chunk"))["payload"]["text"])
-
     with served(tmp_path, "app:agent") as (process, url, token):
         assert asyncio.run(talk(url, token)) == "you wrote hello"
         process.send_signal(signal.SIGINT)
@@ -113,6 +115,14 @@ def test_a_function_of_yours_is_served_and_its_token_is_kept(tmp_path: Path) -> 
     with served(tmp_path, "app:agent") as (process, url, shown):
         assert not shown
         assert asyncio.run(talk(url, token)) == "you wrote hello"
+
+
+def test_with_the_profile_of_the_document_its_agents_keep_to_it_too(tmp_path: Path) -> None:
+    program = "from holdfast.runtime import default_runtime\n\n\nasync def agent(turn):\n    return default_runtime().profile.name\n"
+    (tmp_path / "app.py").write_text(program)
+
+    with served(tmp_path, "app:agent", "--profile", "bridge") as (_, url, token):
+        assert asyncio.run(talk(url, token)) == "bridge"
 
 
 def test_it_prints_the_command_that_attaches_and_the_address_for_pairing(tmp_path: Path) -> None:

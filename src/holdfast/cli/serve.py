@@ -10,6 +10,7 @@ lets them come back, and a turn that runs goes on at the next start.
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -72,6 +73,10 @@ def serve(flags: ServeFlags) -> int:
     """Serve until a signal comes, and return the exit code."""
     if flags.ends_agents:
         return _end_agents(flags.home)
+    if flags.profile is not None:
+        one_of("--profile", flags.profile, ("bridge",))
+        # Before the program of the agent is imported. A process that only runs agents inherits it.
+        os.environ["HOLDFAST_PROFILE"] = flags.profile
     agent = served_agent(flags.agent, flags.models)
     settings = _settings_of(flags)
     tokens = Tokens(settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout))
@@ -155,10 +160,7 @@ def _made_tokens(settings: BridgeSettings, tokens: Tokens) -> dict[TokenKind, st
 
 def _settings_of(flags: ServeFlags) -> BridgeSettings:
     given: dict[str, Any] = {"tokens_file": flags.home / "tokens.json"} | flags.given
-    if flags.profile is not None:
-        one_of("--profile", flags.profile, ("bridge",))
-    profile = default_runtime().profile.name if flags.profile is None else "bridge"
-    settings = BridgeSettings.from_env(file=load().bridge, profile=profile, **given)
+    settings = BridgeSettings.from_env(file=load().bridge, profile=default_runtime().profile.name, **given)
     files = TlsFiles(flags.home / "tls")
     if settings.has_tls or not files.cert.exists():
         return settings
