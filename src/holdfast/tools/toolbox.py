@@ -136,12 +136,15 @@ class Tool:
 
 
 def _ends_only_its_call(error: BaseException) -> bool:
-    """Whether a tool called `sys.exit()`, its library panicked, or what it waited for was cancelled while nobody cancelled the call.
+    """Whether a tool called `sys.exit()`, its library panicked, or what it waited for was closed, or cancelled while nobody cancelled the call.
 
     The caller's cancellation, Ctrl-C and what a program made to end itself are not the tool's to raise.
     """
     if isinstance(error, asyncio.CancelledError):
         return is_stray(error)
+    if isinstance(error, GeneratorExit):
+        # It comes from inside of the tool. If the call itself is closed, it is raised in the caller's own frame.
+        return error.__traceback__ is not None and error.__traceback__.tb_next is not None
     if isinstance(error, BaseExceptionGroup):
         return not isinstance(error, Exception) and all(
             isinstance(each, Exception) or _ends_only_its_call(each) for each in error.exceptions
