@@ -247,7 +247,7 @@ def test_addresses_that_are_none_are_the_models_to_fix(url):
 
 
 def test_hosts_must_be_a_list():
-    for hosts in ("example.org", [], [""]):
+    for hosts in ("example.org", [], [""], ["127.0.0.1:8000"], ["example.org/docs"], ["ann@example.org"]):
         with pytest.raises(InvalidError, match=r"web_fetch\.hosts"):
             web_fetch(hosts)
 
