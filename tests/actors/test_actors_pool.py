@@ -154,6 +154,42 @@ def test_leaving_a_map_early_leaves_nothing():
     run(main())
 
 
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 7])
+def test_a_map_that_is_left_with_a_plain_break_works_on_nothing_more(concurrency):
+    worked = []
+
+    async def slow(item):
+        await asyncio.sleep(5 if item else 1)
+        worked.append(item)
+
+    async def main():
+        async with Supervisor("team") as team:
+            async for _ in team.map(slow, range(20), concurrency=concurrency):
+                break
+            await asyncio.sleep(100)
+            assert await team.which_children() == []
+        assert worked == [0]
+
+    run(main())
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_start_that_is_cancelled_leaves_no_child_whenever_the_cancellation_comes(turns):
+    async def main():
+        async with Supervisor("team") as team:
+            starting = asyncio.ensure_future(team.start(asyncio.sleep, 1_000, id="one"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            was_started = starting.done()
+            starting.cancel()
+            await asyncio.wait([starting])
+            await asyncio.sleep(1)
+            assert [child.id for child in await team.which_children()] == (["one"] if was_started else [])
+            assert starting.cancelled() != was_started
+
+    run(main())
+
+
 def test_the_words_of_a_programs_own_exception_choose_no_code_as_for_an_actor():
     failures = [
         RuntimeError("rate limit exceeded, try again in 20 s"),

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Budget, Session, tool
+from holdfast import Budget, Runtime, Session, tool
 from holdfast.agents.approval import Approval
+from holdfast.agents.once import InSession
 from holdfast.agents.tool_calls import ToolCalls
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.providers import ToolCall
@@ -18,6 +19,7 @@ from holdfast.sessions import Answer, answer
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
 from holdfast.tools import Toolbox
+from holdfast.tools.toolbox import shown_result
 
 
 class World:
@@ -466,6 +468,63 @@ def test_a_dismissed_question_cancels_the_turn_and_no_later_call_runs():
 
 
 # Cancellation
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_tool_that_cancels_or_closes_what_it_runs_in_ends_its_own_call_and_nothing_else(durable):
+    async def cancels() -> str:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await asyncio.sleep(10_000)
+        return "never"
+
+    async def cancels_and_returns() -> str:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        return "done"
+
+    async def closes() -> str:
+        raise GeneratorExit
+
+    hostile = [tool(effect="read")(fn) for fn in (cancels, cancels_and_returns, closes)]
+
+    async def main() -> None:
+        world = World()
+        calls = ToolCalls(Toolbox([*hostile, *world.toolbox()]))
+        given = [call(one.__name__, str(at)) for at, one in enumerate(hostile)]
+        given.append(call("look", "l", at="x", seconds=5))
+        caller = asyncio.current_task()
+        assert caller is not None
+        if durable:
+            async with Session.open("s", store=MemoryStore(), mode="yolo") as session:
+                results = await calls.run(
+                    given, key="1", session=session, steps=InSession(session, "run", shown_result, Runtime())
+                )
+        else:
+            results = await calls.run(given)
+        codes = [None if each.fault is None else each.fault.code for each in results]
+        assert codes[0] == "TOOL_CANCELLED"
+        assert codes[1:] == [None, "TOOL_EXECUTION_FAILED", None]
+        assert (results[-1].content, caller.cancelling()) == ("seen x", 0)
+        await asyncio.sleep(1)
+
+    run(main())
+
+
+def test_a_call_that_is_closed_from_outside_is_closed():
+    @tool(effect="read")
+    async def waits() -> str:
+        await asyncio.sleep(10_000)
+        return "never"
+
+    async def main() -> None:
+        called = Toolbox([waits]).answer("waits", {})
+        called.send(None)
+        called.close()
+
+    run(main())
 
 
 def test_a_cancellation_of_the_turn_ends_every_call_and_its_decisions_are_audited():

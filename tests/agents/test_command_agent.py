@@ -547,6 +547,23 @@ def test_S0_27_five_failures_in_a_row_open_the_circuit_of_the_service(program: P
     assert len(program.starts) == 5
 
 
+@pytest.mark.parametrize("form", ["plain", "claude"])
+def test_a_prompt_that_the_program_rejects_locks_no_other_caller_out(form):
+    last = 'echo \'{"type":"result","subtype":"success","is_error":false,"result":"fine","session_id":"s"}\''
+    code = (
+        f'read -r p; if [ "$p" = poison ]; then echo odd >&2; exit 1; fi; {last if form == "claude" else "echo fine"}'
+    )
+    agent = CommandAgent(["bash", "-c", code], form=form, name=f"shared-{form}")
+
+    async def main() -> list[str]:
+        for _ in range(7):
+            with pytest.raises(CommandError):
+                await agent.run("poison")
+        return [(await agent.run("hello")).text for _ in range(3)]
+
+    assert finish(main()) == ["fine", "fine", "fine"]
+
+
 # --- sessions: a run is done once ---
 
 

@@ -218,6 +218,15 @@ async def stray() -> str:
     raise asyncio.CancelledError("x")
 
 @tool(effect="read")
+async def cancels_its_task() -> str:
+    asyncio.current_task().cancel()
+    await asyncio.sleep(10)
+
+@tool(effect="read")
+async def closes() -> str:
+    raise GeneratorExit
+
+@tool(effect="read")
 async def odd() -> str:
     raise OddError("x")
 
@@ -230,20 +239,23 @@ async def echo(text: str) -> str:
     await asyncio.sleep(0.2)
     return text
 
-asyncio.run(serve(Toolbox([stray, odd, odd_in_a_thread, echo]), name="atlas"))
+asyncio.run(serve(Toolbox([stray, cancels_its_task, closes, odd, odd_in_a_thread, echo]), name="atlas"))
 """
+
+
+HOSTILE_TOOLS = ("stray", "cancels_its_task", "closes", "odd", "odd_in_a_thread")
 
 
 def test_no_tool_ends_the_server_whatever_it_raises():
     async def work():
         async with client(HOSTILE) as session:
             neighbour = asyncio.create_task(session.call_tool("echo", {"text": "beside"}))
-            failed = [await session.call_tool(name, {}) for name in ("stray", "odd", "odd_in_a_thread")]
+            failed = [await session.call_tool(name, {}) for name in HOSTILE_TOOLS]
             after = await session.call_tool("echo", {"text": "after"})
             return failed, (await neighbour).content[0].text, after.content[0].text
 
     failed, beside, after = asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
-    assert [each.is_error for each in failed] == [True, True, True]
+    assert [each.is_error for each in failed] == [True] * len(HOSTILE_TOOLS)
     assert (beside, after) == ("beside", "after")
 
 

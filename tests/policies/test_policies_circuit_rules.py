@@ -27,6 +27,8 @@ ALL = (Scope.AGENT, Scope.TOOL, Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL)
         ("PROVIDER_CONTEXT_OVERFLOW", ALL, None),
         ("SYS_PROGRAMMING_ERROR", (Scope.TOOL, Scope.PROVIDER), None),
         ("SYS_PROGRAMMING_ERROR", ALL, Scope.AGENT),  # an agent that crashes is the agent's own failure
+        ("ACTOR_CRASHED", ALL, Scope.AGENT),
+        ("ACTOR_CLI_ERROR", ALL, None),  # a program that ends with an error is not down
         ("SYS_CANCELLED", ALL, None),
         ("SYS_DEADLINE_EXCEEDED", ALL, None),
         ("SYS_BULKHEAD_FULL", ALL, None),

@@ -13,7 +13,8 @@ import pytest
 from holdfast import InvalidError, tool
 from holdfast.runtime import secrets
 from holdfast.runtime.tool_fault import fault_of_tool
-from holdfast.tools import Toolbox
+from holdfast.tools import Toolbox, ToolError
+from holdfast.tools.environment import filtered_environment
 from holdfast.tools.results import structured
 from holdfast.tools.toolbox import structured_result
 
@@ -272,6 +273,27 @@ def test_a_result_that_refers_to_itself_in_its_schema_is_malformed():
         return {"a": 1}
 
     assert answered(make).fault.code == "TOOL_OUTPUT_MALFORMED"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "postgres://me:hunter2secret@db.example/x",
+        "redis://:s3cretpassword@cache.example",
+        "sk_live_" + "abcdefghijklmnop123456",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijklmnop",
+    ],
+)
+def test_a_variable_that_is_a_secret_by_its_value_reaches_neither_a_program_nor_the_model(monkeypatch, value):
+    monkeypatch.setenv("SHOP_SERVICE", value)
+    secrets.process_redactor.cache_clear()
+    assert "SHOP_SERVICE" not in filtered_environment()
+    for make in (lambda: f"connected to {value}", lambda: {"at": value}, raising(ToolError(f"the account is {value}"))):
+        answer = answered(tool(effect="read", name="connect")(make))
+        assert value not in answer.content
+        assert "[redacted]" in answer.content
+    monkeypatch.undo()
+    secrets.process_redactor.cache_clear()
 
 
 @pytest.fixture

@@ -903,3 +903,47 @@ def test_the_answer_for_wrong_arguments_says_each_thing_once():
     assert context["expected"] == "sku"
     assert "reason" not in context
     assert "again" not in context["advice"]
+
+
+@pytest.mark.parametrize("what", ["verify", "check"])
+def test_a_verify_or_check_that_hangs_ends_with_a_limit_of_its_own(what):
+    async def hangs(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    @tool(effect="unsafe", timeout=1, **{what: hangs})
+    async def pay() -> str:
+        """Pay somebody."""
+        await asyncio.sleep(5 if what == "verify" else 0)
+        return "paid"
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answer = await Toolbox([pay]).answer("pay", {})
+        assert answer.fault is not None
+        assert answer.fault.code == "TOOL_OUTCOME_UNKNOWN"
+        return loop.time() - began
+
+    assert 30 <= run_virtual(main()) < 120
+
+
+def test_the_verify_of_a_plain_tool_blocks_no_other_call():
+    is_free, is_looking = threading.Event(), threading.Event()
+
+    def look_up(key: str) -> Happened:
+        is_looking.set()
+        return Happened("found beside others" if is_free.wait(3) else "found while all others waited")
+
+    @tool(effect="unsafe", verify=look_up)
+    def pay() -> str:
+        """Pay somebody."""
+        raise ConnectionResetError("lost")
+
+    async def beside() -> None:
+        await asyncio.to_thread(is_looking.wait, 10)
+        is_free.set()
+
+    async def main() -> Any:
+        return (await asyncio.gather(Toolbox([pay]).call("pay", {}), beside()))[0]
+
+    assert finish(main()) == "found beside others"

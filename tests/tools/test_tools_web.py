@@ -247,7 +247,7 @@ def test_addresses_that_are_none_are_the_models_to_fix(url):
 
 
 def test_hosts_must_be_a_list():
-    for hosts in ("example.org", [], [""]):
+    for hosts in ("example.org", [], [""], ["127.0.0.1:8000"], ["example.org/docs"], ["ann@example.org"]):
         with pytest.raises(InvalidError, match=r"web_fetch\.hosts"):
             web_fetch(hosts)
 
@@ -513,6 +513,43 @@ def test_a_post_is_unsafe_and_not_repeated(site):
     with pytest.raises(OutcomeUnknownError):
         finish(Toolbox([http_tool("pay", site.url("/pay"), method="POST")]).call("pay"))
     assert len(site.asked) == 1
+
+
+@pytest.mark.parametrize("effect", ["unsafe", "read", "idempotent"])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (300, "unknown"),
+        (301, "failed"),
+        (302, "unknown"),
+        (303, None),
+        (304, None),
+        (305, "unknown"),
+        (307, "failed"),
+        (308, "failed"),
+    ],
+)
+def test_a_redirect_is_no_success(site, status, code, effect):
+    site.answers["/pay"] = (status, {"Location": "/login?next=pay"}, b"")
+    box = Toolbox([http_tool("pay", site.url("/pay"), method="POST", effect=effect)])
+    answer = finish(box.answer("pay"))
+    assert len(site.asked) == 1
+    if code is None:
+        assert not answer.is_error
+        return
+    is_unknown = code == "unknown" and effect == "unsafe"
+    assert answer.fault.code == ("TOOL_OUTCOME_UNKNOWN" if is_unknown else "TOOL_EXECUTION_FAILED")
+    if not is_unknown:
+        assert f"HTTP {status}: the service redirects to /login, and the tool follows no redirect" in answer.content
+
+
+@pytest.mark.parametrize("location", [{}, {"Location": "http://[oops"}, {"Location": "https://other.example/x"}])
+def test_a_redirect_says_where_it_leads_if_it_does(site, location):
+    site.answers["/pay"] = (307, location, b"")
+    answer = finish(Toolbox([http_tool("pay", site.url("/pay"), method="POST")]).answer("pay"))
+    assert answer.fault.code == "TOOL_EXECUTION_FAILED"
+    assert "HTTP 307: the service redirects" in answer.content
+    assert ("https://other.example/x" in answer.content) == ("https://other.example/x" in location.values())
 
 
 def test_a_keyed_post_sends_the_same_key_with_every_attempt(site):

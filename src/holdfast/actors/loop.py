@@ -162,8 +162,14 @@ class Loop:
         reply: asyncio.Future[T] = self._loop.create_future()
         self._calls.add(reply)
         self._post(partial(self._answer, work, reply, undo))
-        await self._check_deadlock(reply)
-        return await reply
+        try:
+            await self._check_deadlock(reply)
+            return await reply
+        except asyncio.CancelledError:
+            # The result may be there already, and lost with the caller that was cancelled before it woke up.
+            if not reply.cancel() and undo is not None and not reply.cancelled() and reply.exception() is None:
+                self._post(partial(undo, reply.result()))
+            raise
 
     def _check_caller(self) -> None:
         """Raise if the caller runs in another event loop, whose futures cannot be waited for here."""

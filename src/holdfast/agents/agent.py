@@ -104,6 +104,7 @@ class Agent:
         process or another one. `"wait"` waits, `"raise"` raises the provider's error, whose fault says until when. `"auto"` waits if the limit
         ends before the deadline of the budget around the run, and raises otherwise.
     approval: which tool calls run, as `Approval(mode="ask", envelope={"search", "deploy"})`; by default the mode of the session decides.
+        It holds for the calls of the agents among the tools too, where they have none of their own. So do `grant` and `expires`.
     grant: a function of a call that returns the decision of a token for exactly this call (`"approve"`, `"deny"` or `"defer"`), or None. It
         wins over the mode.
     expires: the seconds in which a person may allow a call; after that it is denied, and the model gets that. By default a question waits. If

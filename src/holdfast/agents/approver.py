@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,14 +21,71 @@ from holdfast.providers.messages import ToolCall
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.agents.approval import Grant, Permission, Proposal
     from holdfast.policies.decide import Effect
     from holdfast.sessions.session import Session
 
-__all__ = ["Approver", "Granting"]
+__all__ = ["Approver", "Granting", "Terms", "working_for"]
 
 Granting: TypeAlias = Callable[[ToolCall], "Grant | Awaitable[Grant | None] | None"]
 """Returns the permission of a token that is bound to exactly this call, and uses the token up; None if there is none."""
+
+
+class Terms(NamedTuple):
+    """What decides about the tool calls of an agent.
+
+    Invariant: an agent among the tools of another one is allowed no more than that one. It would be a way around what was decided there.
+    """
+
+    approval: Approval | None = None
+    """None: the mode of the session decides."""
+    grant: Granting | None = None
+    expires: float | None = None
+    envelope: frozenset[str] | None = None
+    """The tools that the present stage allows; None: all."""
+
+    def under_caller(self) -> Terms:
+        """Return these terms, where they say nothing those of the agent that this one works for, and of both envelopes what is in both."""
+        caller = _CALLER.get()
+        if caller is None:
+            return self
+        return Terms(
+            caller.approval if self.approval is None else self.approval,
+            caller.grant if self.grant is None else self.grant,
+            caller.expires if self.expires is None else self.expires,
+            _both(self.envelope, _both(caller.envelope, None if caller.approval is None else caller.approval.envelope)),
+        )
+
+    def approval_in(self, session: Session | None) -> Approval | None:
+        """Return what may run: what the agent or the session allows, and of that only what the present stage allows."""
+        if self.envelope is None:
+            return self.approval
+        approval = self.approval or Approval.of(session)
+        return msgspec.structs.replace(approval, envelope=_both(approval.envelope, self.envelope))
+
+
+_CALLER: ContextVar[Terms | None] = ContextVar("holdfast_agent_caller", default=None)
+"""The terms of the agent that the running code works for, as one of its tools; None: for none."""
+
+
+@contextmanager
+def working_for(caller: Terms | None) -> Iterator[None]:
+    """Hold the agents in the block to the terms of the agent that called them."""
+    token = _CALLER.set(caller)
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
+
+
+def _both(one: frozenset[str] | None, other: Any) -> frozenset[str] | None:
+    """Return the names that are in both sets; None is all names."""
+    if one is None or other is None:
+        return one if other is None else frozenset(other)
+    return one & frozenset(other)
+
 
 _MOST_QUESTIONS = 3
 """How often a person is asked about one call, if its arguments change while they are asked."""
@@ -53,6 +112,11 @@ class Approver:
         self._expires = expires
         self._asking = asyncio.Lock()
         """Held while a person is asked. It is fair, and the calls come to it in their order."""
+
+    @property
+    def decides_each(self) -> bool:
+        """Whether somebody decides about each single call, so that no permission may hold for more than one."""
+        return self.approval.mode != "yolo" or self._grant is not None
 
     async def approve(self, call: ToolCall, effect: Effect, place: str) -> ToolCall | Fault:
         """Return the call as it may run, or why it may not. `place` tells equal calls apart, the same in every run of the program.

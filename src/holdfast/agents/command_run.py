@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
-from holdfast.agents.approver import Approver
+from holdfast.agents.approver import Approver, Terms
 from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
 from holdfast.agents.command_lines import FORMS, AcpLines, Guessing
 from holdfast.agents.command_talk import Permissions, Talk
@@ -248,7 +248,9 @@ class CommandRun:
         if not isinstance(reader, AcpLines):
             return None
         agent = self._agent
-        approver = Approver(self._session, approval=agent.approval, grant=agent.grant, expires=agent.expires)
+        terms = Terms(agent.approval, agent.grant, agent.expires).under_caller()
+        approval = terms.approval_in(self._session)
+        approver = Approver(self._session, approval=approval, grant=terms.grant, expires=terms.expires)
         return Talk(process, reader, Permissions(approver, self._session, self._key))
 
     def _time_left(self) -> float | None:

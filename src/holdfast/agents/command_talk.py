@@ -50,7 +50,7 @@ class Permissions:
     @property
     def is_lasting(self) -> bool:
         """Whether a permission may hold for more than one call: nobody wants to decide about the single calls."""
-        return self._approver.approval.mode == "yolo"
+        return not self._approver.decides_each
 
     async def _place(self, asked: Asked) -> str:
         """Return the name of the question: the first one about this call whose answer was not used."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.approval import Approval
+from holdfast.agents.approver import working_for
 from holdfast.agents.compaction import Compaction, Summary, can_compact, compacted
 from holdfast.agents.conversation import CallIds, is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
@@ -94,7 +94,7 @@ class Loop:
         feed: Feed | None = None,
         keep: Keep | None = None,
     ) -> None:
-        self._setup = setup
+        self._setup = setup = setup.under_caller()
         self._keep = _made if keep is None else keep
         self._once = once
         self._session = session
@@ -120,7 +120,7 @@ class Loop:
         self._calls = ToolCalls(
             setup.toolbox,
             validators=self._validators,
-            approval=_within(setup, session),
+            approval=setup.terms.approval_in(session),
             grant=setup.grant,
             expires=setup.expires,
             guards=guards_of(setup.hooks),
@@ -427,9 +427,11 @@ class Loop:
     async def _execute(self, call: ToolCall) -> CallResult:
         """Call a tool, or let an agent work; whatever becomes of it is a result."""
         agent = self._setup.agents.get(call.name)
-        if agent is not None:
-            return await answer_of_agent(agent, self._setup.toolbox[call.name], call, self._session)
-        return CallResult.of(await self._setup.toolbox.answer(call.name, call.arguments))
+        # An agent that a function runs is the function's own: what the function may do was decided with its call.
+        with working_for(None if agent is None else self._setup.terms):
+            if agent is not None:
+                return await answer_of_agent(agent, self._setup.toolbox[call.name], call, self._session)
+            return CallResult.of(await self._setup.toolbox.answer(call.name, call.arguments))
 
     def _close_calls(self) -> None:
         """Give each open call a result, so that what is kept of the conversation can be sent."""
@@ -547,15 +549,6 @@ class Loop:
 async def _made(place: str, make: Callable[[], Awaitable[Any]]) -> Any:
     del place
     return await make()
-
-
-def _within(setup: Setup, session: Session | None) -> Approval | None:
-    """Return what may run: what the agent or the session allows, and of that only what the present stage allows."""
-    if setup.envelope is None:
-        return setup.approval
-    approval = setup.approval or Approval.of(session)
-    allowed = setup.envelope if approval.envelope is None else approval.envelope & setup.envelope
-    return msgspec.structs.replace(approval, envelope=allowed)
 
 
 def _open_budget(model: Model) -> Budget | None:

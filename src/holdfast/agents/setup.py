@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.agents.approval import Approval
-from holdfast.agents.approver import Granting
+from holdfast.agents.approver import Granting, Terms
 from holdfast.agents.compaction import Compact
 from holdfast.agents.decide import LEAST_OUTPUT, Bounds, Completion
 from holdfast.agents.hooks import Hooks
@@ -86,6 +86,21 @@ class Setup(msgspec.Struct, frozen=True):
     """The tool that ends the run, in a stage that has one."""
     detail: Literal["typed", "full"] = "typed"
     """What the model gets of a failed tool call."""
+
+    @property
+    def terms(self) -> Terms:
+        """What decides about its tool calls."""
+        return Terms(self.approval, self.grant, self.expires, self.envelope)
+
+    def under_caller(self) -> Setup:
+        """Return it as it holds where the agent runs: it is allowed no more than the agent that it works for, if there is one."""
+        terms = self.terms.under_caller()
+        if terms == self.terms:
+            return self
+        done = None if self.completion is None else self.completion.tool
+        allowed = terms.envelope
+        specs = [each for each in self.specs if allowed is None or each.name in allowed or each.name == done]
+        return msgspec.structs.replace(self, **terms._asdict(), specs=tuple(specs))
 
     def __post_init__(self) -> None:
         options.tool_name("agent.name", self.name)

@@ -163,8 +163,11 @@ class _Reply:
         self._tasks: dict[asyncio.Task[CallResult], ToolCall] = {}
         self._cancelled: set[asyncio.Task[CallResult]] = set()
         """Calls that were cancelled one by one."""
+        self._owner: asyncio.Task[object] | None = None
+        """The task that waits for the calls. If it is cancelled, so are they."""
 
     async def run(self, calls: Sequence[tuple[str, ToolCall]]) -> list[CallResult]:
+        self._owner = asyncio.current_task()
         tasks = [asyncio.ensure_future(self._one(place, call)) for place, call in calls]
         self._tasks = dict(zip(tasks, (call for _, call in calls), strict=True))
         try:
@@ -192,6 +195,7 @@ class _Reply:
         running = _Running(place, call)
         try:
             result = await self._result(running)
+            await self._end_own_cancellation()
         except asyncio.CancelledError:
             if not self._is_alone():
                 self._approver.audit(call, event="cancelled")
@@ -209,13 +213,30 @@ class _Reply:
                 await seen
         return result
 
+    async def _end_own_cancellation(self) -> None:
+        """Raise the caller's cancellation, if there is one. One that only this call's tool left behind must not take its result."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task.cancelling():
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if not self._is_alone():
+                    raise
+            else:
+                self._is_alone()
+
     def _is_alone(self) -> bool:
-        """Whether only this call is cancelled: by `cancel`, or because its tool raised a cancellation of its own."""
+        """Whether only this call is cancelled: by `cancel`, or by its tool, which may cancel the task that it runs in."""
         task = asyncio.current_task()
         assert task is not None
         if task in self._cancelled:
             self._cancelled.discard(task)
             task.uncancel()
+        elif self._owner is None or not self._owner.cancelling():
+            # Nobody else cancels the task of a call: its owner is cancelled first, and the end of the loop cancels both.
+            while task.cancelling():
+                task.uncancel()
         return not task.cancelling()
 
     async def _was_cancelled(self, running: _Running) -> CallResult:

@@ -1,7 +1,7 @@
 """What a tool declares about its outcome: `check` looks at a result, `verify` finds out whether a call happened.
 
 Invariant: a result that fails its check is a failure, never an answer. If `verify` fails, or returns something else than a verdict,
-the outcome stays unknown.
+the outcome stays unknown. Where a call has a time limit, what looks at its outcome has one too.
 """
 
 from __future__ import annotations
@@ -9,19 +9,25 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from holdfast._lazy import lazy_module
 from holdfast.faults import CATALOG, Fault, HoldfastError
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, name_of
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import asyncio
+    from collections.abc import Awaitable, Mapping
 
     from holdfast.runtime.tool import ToolContract, Verdict
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["NOT_VERIFIED", "check", "check_async", "check_plain_call", "recovers", "verify", "verify_async"]
 
 NOT_VERIFIED = "verify failed, so the outcome stays unknown"
 """Why a failure of `verify` is ignored."""
+_LEAST_LIMIT_S = 30.0
+"""The least that a `check` or a `verify` may take: a call that may take a tenth of a second is looked up in a service that may take longer."""
 
 
 def check(contract: ToolContract, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -42,7 +48,7 @@ async def check_async(contract: ToolContract, result: Any, args: tuple[Any, ...]
     try:
         verdict = _call_check(contract, result, args, kwargs)
         if inspect.isawaitable(verdict):
-            verdict = await verdict
+            verdict = await _within_limit(contract, verdict)
     except Exception as error:
         raise _failed(contract, f"its check raised {type(error).__name__}: {error}") from error
     _judge(contract, verdict)
@@ -101,7 +107,24 @@ async def verify_async(contract: ToolContract, key: str, args: tuple[Any, ...], 
     """Return what the tool's `verify`, which may be async, finds out about the call with this key. Make this call with recovery."""
     assert contract.verify is not None
     returned = contract.verify(key, *args, **kwargs)
-    return _verdict(contract, await returned if inspect.isawaitable(returned) else returned)
+    if inspect.isawaitable(returned):
+        returned = await _within_limit(contract, returned)
+    return _verdict(contract, returned)
+
+
+async def _within_limit(contract: ToolContract, looking: Awaitable[Any]) -> Any:
+    """Wait for a `check` or a `verify`. One that hangs would hold the call for ever, whatever time limit the tool has."""
+    if contract.timeout is None:
+        return await looking
+    limit = max(contract.timeout, _LEAST_LIMIT_S)
+    reached = asyncio.timeout(limit)
+    try:
+        async with reached:
+            return await looking
+    except TimeoutError as error:
+        if not reached.expired():
+            raise
+        raise TimeoutError(f"it did not end within {limit:g} s") from error
 
 
 def verify(contract: ToolContract, key: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verdict:

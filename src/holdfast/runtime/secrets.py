@@ -11,12 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Redactor
-from holdfast.faults.redaction import PRINTING
+from holdfast.faults.redaction import PRINTING, mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["credential_of", "is_secret_variable", "name_of_key", "process_redactor", "redactor_for"]
+__all__ = ["credential_of", "holds_secret", "is_secret_variable", "name_of_key", "process_redactor", "redactor_for"]
 
 # Whole words between underscores: KEYBOARD, AUTHOR and TOKENIZERS_PARALLELISM hold no secrets, and PWD is a directory.
 _SECRET_VARIABLE = re.compile(
@@ -34,9 +34,14 @@ def process_redactor() -> Redactor:
 
 
 def redactor_for(environment: Mapping[str, str] | None = None) -> Redactor:
-    """Return a redactor that knows the values of variables named like secrets (`ANTHROPIC_API_KEY`, `DB_PASSWORD`)."""
+    """Return a redactor that knows the values of variables that hold secrets: `DB_PASSWORD`, or an address with a password in it."""
     variables = os.environ if environment is None else environment
-    return Redactor.knowing(value for name, value in variables.items() if is_secret_variable(name))
+    return Redactor.knowing(value for name, value in variables.items() if holds_secret(name, value))
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Whether an environment variable holds a secret: by its name, or by its value, such as a copy of a key under a harmless name."""
+    return is_secret_variable(name) or mask_secrets(value) != value
 
 
 def is_secret_variable(name: str) -> bool:

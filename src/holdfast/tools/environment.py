@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.faults.redaction import mask_secrets
-from holdfast.runtime.secrets import is_secret_variable, process_redactor
+from holdfast.runtime.secrets import holds_secret, process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -47,8 +46,7 @@ def _without_secrets(present: dict[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in present.items()
-        # An address with a password in it, or a copy of a key under a harmless name, is a secret by its value.
-        if not is_secret_variable(name) and mask_secrets(value) == value and not any(s in value for s in known.secrets)
+        if not holds_secret(name, value) and not any(s in value for s in known.secrets)
     }
     _last = (present, kept)
     return kept

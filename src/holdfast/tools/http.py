@@ -17,7 +17,7 @@ import time
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
@@ -257,10 +257,37 @@ _CODES: Mapping[Category, Code] = {
 """The classifier's rules are about providers of models. A tool that is an HTTP service has the same failures under its own codes."""
 
 
+_DONE = frozenset({303, 304})
+"""Redirects that answer the request: what came of it is at another address, or is what the caller has already."""
+_NOT_DONE = frozenset({301, 307, 308})
+"""Redirects to the address that does the work. 302 means that, or a page that follows what was done."""
+
+
+def _redirected(response: HTTPResponse) -> Fault:
+    """Return the failure of a request that was sent elsewhere: it would be a success to a model, and may have done nothing."""
+    where = ""
+    # What is no address is not named.
+    with suppress(KeyError, ValueError):
+        origin, target = urlsplit(response.url), urlsplit(urljoin(response.url, response.headers["location"]))
+        is_here = target[:2] == origin[:2]
+        where = f" to {'' if is_here else f'{target.scheme}://{target.netloc}'}{target.path}"[:300]
+    reason = f"HTTP {response.status}: the service redirects{where}, and the tool follows no redirect: correct its url"
+    return Fault.of(
+        "TOOL_EXECUTION_FAILED",
+        reason,
+        retryable=False,
+        scope=Scope.TOOL,
+        maybe_executed=response.status not in _NOT_DONE,
+        context={"status": response.status, "reason": reason},
+    )
+
+
 def fault_of_response(response: HTTPResponse, now: float) -> Fault | None:
     """Return the failure that a response reports; None for a good one."""
-    if response.status < 400:
+    if response.status < 300 or response.status in _DONE:
         return None
+    if response.status < 400:
+        return _redirected(response)
     found = from_http(response.status, response.headers, response.text[:_READ_BYTES], now=now)
     code = _CODES.get(found.category, found.code)
     reason = f"HTTP {response.status}"

@@ -9,6 +9,7 @@ gets a typed shape and decides.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import secrets
@@ -38,7 +39,7 @@ from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
-from holdfast.runtime.callables import name_of
+from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.fault_of import fault_of, found_not_to_have_happened
 from holdfast.runtime.recover import recover
@@ -87,6 +88,8 @@ class Tool:
     ) -> None:
         self.name = contract.name or name_of(fn).rpartition(".")[2]
         options.name("tool.name", self.name)
+        if contract.verify is not None and not is_async(fn):
+            contract = msgspec.structs.replace(contract, verify=_in_a_thread(contract.verify))
         self.contract = contract
         self.description = contract.description or description_of(fn)
         self.fn = fn
@@ -135,13 +138,26 @@ class Tool:
         return f"<tool {self.name} ({self.contract.effect})>"
 
 
+def _in_a_thread(verify: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `verify` of a plain function as one that runs where the function does: it may block, and must not block the loop."""
+
+    @functools.wraps(verify)
+    async def found(*args: Any, **kwargs: Any) -> Any:
+        return await call_function(verify, args, kwargs)
+
+    return found
+
+
 def ends_only_its_call(error: BaseException) -> bool:
-    """Whether a tool called `sys.exit()`, its library panicked, or what it waited for was cancelled while nobody cancelled the call.
+    """Whether a tool called `sys.exit()`, its library panicked, or what it waited for was closed, or cancelled while nobody cancelled the call.
 
     The caller's cancellation, Ctrl-C and what a program made to end itself are not the tool's to raise.
     """
     if isinstance(error, asyncio.CancelledError):
         return is_stray(error)
+    if isinstance(error, GeneratorExit):
+        # It comes from inside of the tool. If the call itself is closed, it is raised in the caller's own frame.
+        return error.__traceback__ is not None and error.__traceback__.tb_next is not None
     if isinstance(error, BaseExceptionGroup):
         return not isinstance(error, Exception) and all(
             isinstance(each, Exception) or ends_only_its_call(each) for each in error.exceptions

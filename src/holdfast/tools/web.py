@@ -132,8 +132,10 @@ class _Hosts:
             try:
                 self._networks.append(ipaddress.ip_network(host))
             except ValueError:
-                # A name or a pattern, which `check_name` compares.
-                continue
+                # A name or a pattern, which `check_name` compares. One with more than a host would match nothing.
+                if set(host) & set("/?#@:"):
+                    expected = "a host without a port or a path: all ports of a listed host may be fetched"
+                    raise InvalidError.at("web_fetch.hosts", expected, host) from None
 
     def check_name(self, host: str) -> None:
         host = host.lower().rstrip(".")

@@ -85,8 +85,10 @@ def _server(toolbox: Toolbox, name: str, version: str, instructions: str | None)
 
 
 async def _answer(toolbox: Toolbox, params: types.CallToolRequestParams) -> Answer:
+    # In a task of its own: a tool that cancels the task it runs in would end the server.
+    call = asyncio.ensure_future(toolbox.answer(params.name, params.arguments))
     try:
-        return await toolbox.answer(params.name, params.arguments)
+        return await call
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:

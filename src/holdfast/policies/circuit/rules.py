@@ -78,7 +78,8 @@ def counted_by(fault: Fault, scopes: Sequence[Scope]) -> Scope | None:
     if entry.kind is Kind.TRANSIENT:
         return own or scopes[0]
     if entry.category is Category.AGENT_CRASH and Scope.AGENT in scopes:
-        return Scope.AGENT
+        # A program that ends with an error of its own is not down: that it rejects one prompt says nothing about the next one.
+        return None if entry.kind is Kind.PERMANENT else Scope.AGENT
     if fault.scope is Scope.CREDENTIAL:
         # A denied key stays denied, so its own circuit may open. The provider serves other keys: its circuit must not (R53).
         return own
