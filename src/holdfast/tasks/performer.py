@@ -104,7 +104,14 @@ def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., An
     async def call(*_seen: Any) -> Any:
         return _ANSWER.on(msgspec.to_builtins(await _called(performer, assignment)))
 
-    return as_step(call, f"task:{name}", contract_of(performer))
+    contract = contract_of(performer)
+    if contract is not None and (verify := contract.verify) is not None:
+
+        def found(key: str, *_seen: Any) -> Any:
+            return verify(key, assignment)
+
+        contract = msgspec.structs.replace(contract, verify=found)
+    return as_step(call, f"task:{name}", contract)
 
 
 def _restored(stored: Any) -> TaskResult:
