@@ -32,6 +32,7 @@ from holdfast.once.identity import (
     name_in,
     step_name,
     suffix,
+    uses_in,
 )
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, did_nothing, needs_start
 from holdfast.once.place import in_part, in_step
@@ -403,11 +404,11 @@ class StepRunner:
         return [name for name in later if name not in gone]
 
     async def _settle_elsewhere(self, call: Call, use: Use) -> None:
-        """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
+        """Raise if the same step of another turn, or outside of turns, may have happened. If somebody resolved one of an earlier turn, take its result."""
         memory = self._memory
-        if any(call.is_of(entry) for entry in memory.doubts.values()):
+        if any(call.is_of(entry) for entry in self._doubts_elsewhere(call).values()):
             await self._journal.catch_up()
-        for after, entry in memory.doubts.items():
+        for after, entry in self._doubts_elsewhere(call).items():
             if call.is_of(entry):
                 option = cli_option(self._journal.store)
                 raise unknown_error(self._journal.session, after, entry, store_option=option)
@@ -416,6 +417,17 @@ class StepRunner:
                 step = self._step_of(call, use)
                 await self._journal.write(step.ended(ok=True, result=settled.result, settles=after))
                 return
+
+    def _doubts_elsewhere(self, call: Call) -> dict[str, StepEntry]:
+        """Return the doubts of other turns, and those about this call of the session or of the turn in flight."""
+        memory, other = self._memory, 0 if self.turn else self._memory.turn
+        if other == self.turn:
+            return memory.doubts
+        steps = memory.steps_of(other)
+        equal = {suffix(other, name): steps[name] for name in uses_in(steps, call.identity)}
+        running = self._journal.running()
+        here = {after: each for after, each in equal.items() if is_doubtful(each) and after not in running}
+        return memory.doubts | here
 
     def _run(self, step: Step, *, repeats: bool) -> Awaitable[Any]:
         # Before the step runs: after its effect it would be too late.

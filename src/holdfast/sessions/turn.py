@@ -171,6 +171,7 @@ class TurnRunner:
         """The turns of this run that did what must not happen twice, and then did not end well, each as it ended."""
         self._made: set[int] = set()
         """The numbers of the turns that this opening has begun, continued or repeated."""
+        journal.running = self.running
         self._before = openings.Openings()
         """What this run of the program did in earlier openings of the session."""
 
