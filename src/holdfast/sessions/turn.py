@@ -39,7 +39,7 @@ from holdfast.sessions.log import (
 )
 from holdfast.sessions.open_ends import check_done
 from holdfast.sessions.place import same_place
-from holdfast.sessions.repeated_turns import EqualTurnSteps, FinishedSteps
+from holdfast.sessions.repeated_turns import DROPPED, EqualTurnSteps, FinishedSteps
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import attempts_around
 from holdfast.sessions.step_runner import StepRunner
@@ -383,7 +383,7 @@ class TurnRunner:
         memory = await self._done_turn(number)
         if memory is None:
             # A turn whose part of the log was dropped has no steps any more, and runs none.
-            memory = SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
+            memory = SessionMemory(turn=number, in_flight=True, given=known_by, ended=DROPPED, version=VERSION)
         if given is not None and memory.given != known_by:
             raise InvalidError.saying("turn.key", f"the input that turn {number} of this key had", "another input")
         self.resumed = False
