@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
@@ -212,6 +213,8 @@ class TurnRunner:
             self._left_alone = self._left_in = None
             token = _TURN.set(turn)
             self._turn = turn
+            # Such a turn stores nothing. What the program has set before it is not its own.
+            before = deepcopy(self.context) if key and turn.replayed else None
             try:
                 async with turn.scope:
                     with self._journal.recorder.inside(turn.number), same_place(self._journal) as block:
@@ -234,6 +237,8 @@ class TurnRunner:
             finally:
                 self._turn = None
                 _TURN.reset(token)
+                if before is not None:
+                    self._set_context(before)
 
     def _report(self, turn: Turn, outcome: str = "") -> None:
         """Emit the event of the start of a turn, or of its end. A turn that only repeats what is stored has none."""
@@ -541,9 +546,11 @@ class TurnRunner:
 
     def restore_context(self) -> None:
         """Set the context to what is stored. The application may hold the dict, so it stays the same object."""
-        stored = self._stored_context()
+        self._set_context(self._stored_context())
+
+    def _set_context(self, values: dict[str, Any]) -> None:
         self.context.clear()
-        self.context.update(stored)
+        self.context.update(values)
 
     async def save_context_of(self, names: Iterable[str]) -> None:
         """Store these values of the context, and leave the others as they are stored."""
