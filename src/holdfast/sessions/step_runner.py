@@ -235,7 +235,7 @@ class StepRunner:
             # The caller may leave the loop early, or an item may have raised.
             await _stop(running)
             for use in batch.failed:
-                use.taken = False
+                self._uses.release(use)
 
     async def _outcome(self, fn: Callable[..., Any], item: Any, batch: _Batch) -> Outcome[Any]:
         try:
