@@ -500,6 +500,9 @@ class StepRunner:
             if call.effect == "unsafe":
                 # It has happened, and the log cannot say so: nothing may be done in its place.
                 self._journal.unstored = error.__dict__[DOUBT] = step.key
+                error.add_note(
+                    f"{call.name} has returned {shown((result,), {})}. {unstored_note(step.key, is_unsafe=True)}"
+                )
             raise
 
     async def _mark_late(self, step: Step, stored: bytes) -> None:
