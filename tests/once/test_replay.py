@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from once_kit import calling, ended, identity, started
@@ -124,9 +126,56 @@ def test_a_call_that_is_known_or_has_a_key_has_no_rivals() -> None:
     take(uses, PAY, "ann")
     assert uses.rivals(calling(PAY, "ann")) == []
     take(uses, PAY, "ann")
-    assert len(uses.rivals(calling(PAY, "ann"))) == 2
+    (rival,) = uses.rivals(calling(PAY, "ann"))
+    assert rival.task == "ann", "one stands for all that its task has made"
     take(uses, KEYED)
     assert uses.rivals(calling(KEYED)) == []
+
+
+def test_a_further_equal_call_does_not_look_through_all_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Use] = []
+    is_free = Use.is_free
+
+    def counted(use: Use, attempts: dict[str, int]) -> bool:
+        looked.append(use)
+        return is_free(use, attempts)
+
+    monkeypatch.setattr(Use, "is_free", counted)
+    recorded = {step_name(PAY, n): ended(PAY, n) for n in range(1, 501)}
+    for uses in (Uses({}), Uses(recorded)):
+        looked.clear()
+        for number in range(1, 502):
+            uses.rivals(calling(PAY))
+            assert take(uses, PAY) == step_name(PAY, number)
+        assert len(looked) <= 1_002
+
+
+def test_a_released_use_is_found_again_among_those_that_were_taken() -> None:
+    uses = Uses({})
+    taken = []
+    for _ in range(4):
+        use = uses.take(calling(PAY))
+        assert use is not None
+        with use:
+            taken.append(use)
+    assert take(uses, PAY) == step_name(PAY, 5)
+    uses.release(taken[1])
+    assert take(uses, PAY) == step_name(PAY, 2)
+    uses.forget({step_name(PAY, 3)})
+    assert take(uses, PAY) == step_name(PAY, 3)
+    assert take(uses, PAY) == step_name(PAY, 6)
+
+
+def test_in_a_later_attempt_the_first_use_is_taken_again_also_if_that_fails() -> None:
+    uses = Uses({})
+    for attempt in (1, 1, 2):
+        use = uses.take(calling(PAY, attempts={"run": attempt}))
+        assert use is not None
+        with suppress(ValueError), use:
+            if attempt == 2:
+                raise ValueError
+    assert use.name == step_name(PAY, 1)
+    assert take(uses, PAY) == step_name(PAY, 1)
 
 
 def test_a_call_that_failed_is_the_same_step_when_it_is_made_again() -> None:

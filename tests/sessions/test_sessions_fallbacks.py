@@ -86,6 +86,28 @@ def test_no_fallback_acts_where_a_step_has_happened_that_could_not_be_stored(uns
     assert [done] == DONE
 
 
+def test_what_a_step_has_returned_is_in_the_error_if_it_could_not_be_stored() -> None:
+    @tool(effect="unsafe")
+    async def pay(token: str) -> dict[str, str]:
+        return {"receipt": f"R-{token}", "password": "hunter2"}
+
+    async def main() -> None:
+        store = FailingStore()
+        async with Session.open("s", store=store) as session:
+            store.failing = lambda commit: any("step_ended" in bytes(entry.body).decode() for entry in commit.entries)
+            with pytest.raises(HoldfastError) as raised:
+                await session.step(pay, "17")
+            store.failing = lambda _: False
+        (note,) = (note for note in raised.value.__notes__ if "has returned" in note)
+        assert '"receipt":"R-17"' in note
+        assert "hunter2" not in note
+        async with Session.open("s", store=store) as session:
+            (doubt,) = session.unknown
+            assert f"session.resolve({doubt!r}, happened=True" in note
+
+    run(main())
+
+
 def test_no_second_fallback_acts_where_the_first_one_may_have_paid() -> None:
     @tool(effect="unsafe")
     async def pay_elsewhere(token: str) -> str:

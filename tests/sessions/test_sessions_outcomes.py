@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -263,3 +264,71 @@ def test_XD15_a_session_that_is_left_in_doubt_says_so() -> None:
     assert [event.fault.code for event in asked] == ["TOOL_OUTCOME_UNKNOWN"] * 2
     assert {event.session for event in asked} == {"s"}
     assert asked[0].operation.endswith("pay(5)")
+
+
+# --- a doubt stops equal calls in every place that has no key of its own ---
+
+
+@pytest.mark.parametrize("key", ["", "invoice-17"])
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize(("first", "then"), [("session", "turn"), ("turn", "session"), ("turn", "turn")])
+def test_a_doubt_stops_an_equal_call_in_a_turn_and_outside_of_turns(
+    first: str, then: str, restarted: bool, key: str
+) -> None:
+    run(_doubt_elsewhere(first, then, restarted=restarted, key=key))
+
+
+async def _doubt_elsewhere(first: str, then: str, *, restarted: bool, key: str) -> None:
+    bank, store = Bank(ConnectionResetError(104, "Connection reset by peer")), MemoryStore()
+    pay = paying(bank)
+
+    async def call(session: Session, place: str, given: str) -> Any:
+        step = session.keyed(key).step if key else session.step
+        if place == "session":
+            return await step(pay, 5)
+        async with session.turn(given, key=given):
+            return await step(pay, 5)
+
+    async def both(session: Session) -> None:
+        for place, given in ((first, "one"), (then, "two")):
+            with pytest.raises((ConnectionResetError, OutcomeUnknownError)):
+                await call(session, place, given)
+
+    if restarted:
+        for place, given in ((first, "one"), (then, "two")):
+            with pytest.raises((ConnectionResetError, OutcomeUnknownError)):
+                async with Session.open("s", store=store) as session:
+                    await call(session, place, given)
+    else:
+        async with Session.open("s", store=store) as session:
+            await both(session)
+    assert bank.payments == 1
+    async with Session.open("s", store=store) as session:
+        (doubt,) = session.unknown
+        await session.resolve(doubt, happened=False)
+        with pytest.raises(ConnectionResetError):
+            await call(session, then, "two")
+    assert bank.payments == 2
+
+
+def test_a_call_that_runs_outside_of_turns_is_no_doubt_for_an_equal_one_in_a_turn() -> None:
+    run(_two_at_once())
+
+
+async def _two_at_once() -> None:
+    begun = [asyncio.Event(), asyncio.Event()]
+    waiting = iter(begun)
+
+    @tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        next(waiting).set()
+        await begun[1].wait()
+        return f"paid {amount}"
+
+    async with Session.open("s", store=MemoryStore()) as session:
+        outside = asyncio.ensure_future(session.step(pay, 5))
+        await begun[0].wait()
+        async with session.turn("one"):
+            assert await session.step(pay, 5) == "paid 5"
+        await outside
+        assert session.unknown == ()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from sessions_kit import code_of, square
 
+from holdfast import tool
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Session, answer, pending
 from holdfast.sessions.retention import CHAIN, Retention, decide, plan, prune
@@ -130,3 +131,90 @@ def test_what_another_removes_meanwhile_is_no_error() -> None:
         assert await store.sessions() == []
 
     run(main())
+
+
+@pytest.mark.parametrize("rules", [Retention(entries=0), Retention(entries=3), Retention(idle=0.0)], ids=repr)
+@pytest.mark.parametrize("unsafe_in", [1, 2, 4])
+def test_an_unsafe_step_of_a_turn_without_a_key_does_not_happen_again_after_pruning(
+    rules: Retention, unsafe_in: int
+) -> None:
+    paid: list[int] = []
+
+    @tool(effect="unsafe")
+    async def pay(number: int) -> int:
+        paid.append(number)
+        return number
+
+    async def program(store: MemoryStore) -> None:
+        async with Session.open("s", store=store) as session:
+            for number in range(1, 5):
+                async with session.turn(f"message {number}"):
+                    await session.step(square, number)
+                    if number == unsafe_in:
+                        await session.step(pay, number)
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            await program(store)
+            await prune(store, rules, time.time() + 1)
+            with pytest.raises(HoldfastError) as error:
+                await program(store)
+            assert code_of(error.value) == "SESS_STEP_DRIFT"
+            oldest = (await store.session("s")).oldest
+            assert (oldest > 2) == (unsafe_in > 1), "what nobody needs is dropped"
+
+    run(main())
+    assert paid == [unsafe_in]
+
+
+def test_a_turn_with_a_key_whose_log_was_dropped_does_nothing_and_says_why() -> None:
+    paid: list[int] = []
+
+    @tool(effect="unsafe")
+    async def pay(number: int) -> int:
+        paid.append(number)
+        return number
+
+    async def turn(store: MemoryStore, number: int) -> int:
+        async with Session.open("s", store=store) as session, session.turn("pay", key=f"message {number}"):
+            return int(await session.step(pay, number))
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            for number in (1, 2):
+                await turn(store, number)
+            await prune(store, Retention(entries=0), time.time())
+            with pytest.raises(HoldfastError, match="was dropped by `holdfast sessions prune`") as error:
+                await turn(store, 1)
+            assert code_of(error.value) == "SESS_STEP_DRIFT"
+            assert await turn(store, 3) == 3
+
+    run(main())
+    assert paid == [1, 2, 3]
+
+
+def test_a_program_of_several_turns_that_was_cut_goes_on_after_pruning() -> None:
+    ran: list[int] = []
+
+    async def work(number: int) -> int:
+        ran.append(number)
+        if ran == [1, 2, 3]:
+            raise KeyError(number)
+        return number
+
+    async def program(store: MemoryStore) -> None:
+        async with Session.open("s", store=store) as session:
+            for number in (1, 2, 3):
+                async with session.turn(f"message {number}"):
+                    await session.step(work, number)
+                    await session.checkpoint()
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            with pytest.raises(KeyError):
+                await program(store)
+            await prune(store, Retention(idle=0.0), time.time() + 1)
+            await program(store)
+
+    run(main())
+    assert ran == [1, 2, 3, 3]

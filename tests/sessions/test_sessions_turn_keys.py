@@ -387,3 +387,36 @@ def test_a_key_of_a_turn_that_is_no_text_is_rejected(key: Any) -> None:
                     pass
 
     run(main())
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_repeated_turn_with_a_key_changes_nothing_in_the_context(restarted: bool, fails: bool) -> None:
+    async def receive(session: Session, message: str, *, fails: bool = False) -> None:
+        with suppress(KeyError):
+            async with session.turn(message, key=message):
+                session.context.setdefault("seen", []).append(message)
+                session.context["in a turn"] = message
+                if fails:
+                    raise KeyError(message)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await receive(session, "a")
+            await receive(session, "b")
+            if not restarted:
+                await again(session)
+        if restarted:
+            async with Session.open("s", store=store) as session:
+                await again(session)
+        async with Session.open("s", store=store) as session:
+            assert session.context == {"seen": ["a", "b", "between"], "in a turn": "b", "outside": 1}
+
+    async def again(session: Session) -> None:
+        session.context["outside"] = 1
+        session.context["seen"].append("between")
+        await receive(session, "a", fails=fails)  # a message that is delivered twice
+        assert session.context == {"seen": ["a", "b", "between"], "in a turn": "b", "outside": 1}
+
+    run(main())

@@ -23,11 +23,12 @@ from holdfast import (
     Stage,
     StageMachine,
     Tries,
+    call_key,
     fault_of,
 )
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
 from holdfast.faults import AbortedError, BudgetError, Redactor
-from holdfast.runtime.tool import Happened, tool
+from holdfast.runtime.tool import NOT_HAPPENED, Happened, tool
 from holdfast.sessions.later import run_due
 from holdfast.sessions.parked_runs import ParkedError
 from holdfast.stores import MemoryStore
@@ -342,58 +343,74 @@ async def test_the_wait_before_a_retry_does_not_begin_anew_after_a_restart():
     assert times[1] - times[0] == pytest.approx(100)
 
 
-async def test_an_unsafe_act_that_may_have_happened_is_not_tried_again():
-    ran = []
-
-    @tool(effect="unsafe")
-    async def deploy(work):
-        ran.append(work.attempt)
-        raise TimeoutError("no answer")
-
-    with pytest.raises(StageError) as error:
-        await StageMachine([Stage("a", deploy, retry=Tries(attempts=3))]).run()
-    assert ran == [1]
-    assert error.value.fault.maybe_executed
+ROUTES = [
+    {},
+    {"retry": Tries(attempts=3)},
+    {"resolution": "skip"},
+    {"resolution": "retry-later"},
+    {"resolution": "retry-later", "ask": True},
+    {"next": lambda ctx: "other" if ctx.outcome == "fail" else END},
+]
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_an_unsafe_act_that_may_have_happened_is_not_executed_again_later(stored):
+@pytest.mark.parametrize("route", ROUTES)
+async def test_nothing_follows_from_an_unsafe_act_that_may_have_happened(route, stored):
     ran, store = [], MemoryStore()
 
     @tool(effect="unsafe")
     async def pay(work):
-        ran.append(work.execution)
+        ran.append("paid")
         raise TimeoutError("no answer")
 
-    machine = StageMachine([Stage("pay", pay, resolution="retry-later")])
+    async def pay_elsewhere(work):
+        ran.append("paid elsewhere")
+
+    machine = StageMachine([Stage("pay", pay, **route), Stage("other", pay_elsewhere)])
     for _ in range(2):
-        with pytest.raises(StageError) as error:
+        with pytest.raises(OutcomeUnknownError, match=r"pay.*no answer"):
             if stored:
                 async with Session.open("s", store=store) as session:
                     await machine.run(session)
             else:
                 await machine.run()
-        assert error.value.fault.maybe_executed
-        assert error.value.fault.context["cause"] == "SYS_TIMEOUT"
-    assert len(ran) == (1 if stored else 2), "once in each run"
-
-
-async def test_with_ask_a_person_decides_whether_an_unsafe_act_is_executed_again():
-    ran, store = [], MemoryStore()
-
-    @tool(effect="unsafe")
-    async def pay(work):
-        ran.append(work.execution)
-        if len(ran) == 1:
-            raise TimeoutError("no answer")
-        return "paid"
-
-    machine = StageMachine([Stage("pay", pay, resolution="retry-later", ask=True)])
+    assert ran == (["paid"] if stored else ["paid", "paid"]), "once in each run"
+    if not stored:
+        return
     async with Session.open("s", store=store) as session:
-        with pytest.raises(HoldfastError) as error:
-            await machine.run(session)
-    assert code_of(error) == "SESS_NO_INTERACTOR"
-    assert len(ran) == 1
+        (key,) = session.unknown
+        await session.resolve(key, happened=True, result="receipt")
+        assert (await machine.run(session)).results["pay"] == "receipt"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "then"), [(NOT_HAPPENED, ["pay", "pay", "other"]), (Happened("receipt"), ["pay", "other"])]
+)
+async def test_verify_settles_an_unsafe_act_that_failed(verdict, then):
+    ran, asked = [], []
+
+    def look(key, work):
+        asked.append((key == keys[0], work.stage, work.attempt))
+        return verdict
+
+    keys = []
+
+    @tool(effect="unsafe", verify=look)
+    async def pay(work):
+        ran.append("pay")
+        keys.append(call_key())
+        if len(ran) == 1:
+            raise ConnectionResetError("the answer is lost")
+        return "receipt"
+
+    async def other(work):
+        ran.append("other")
+
+    async with Session.open("s", store=MemoryStore()) as session:
+        ended = await StageMachine([Stage("pay", pay), Stage("other", other)]).run(session)
+        assert session.unknown == ()
+    assert (ended.results["pay"], ran) == ("receipt", then)
+    assert asked == [(True, "pay", 1)]
 
 
 # --- where a stage leads ---

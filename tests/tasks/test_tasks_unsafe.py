@@ -7,12 +7,16 @@ import json
 import threading
 from typing import Any
 
+import anthropic
+import httpx2
 import pytest
 
 from holdfast import (
     CANNOT_TELL,
     NOT_HAPPENED,
+    Agent,
     Err,
+    Fault,
     Happened,
     HoldfastError,
     InvalidError,
@@ -26,10 +30,14 @@ from holdfast import (
     Verdict,
     tool,
 )
+from holdfast.providers.anthropic import anthropic_model
 from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.stores import MemoryStore
-from holdfast.tasks.stages import Stage, StageError, StageMachine
+from holdfast.tasks import Decomposition, Status, TaskResult
+from holdfast.tasks.stages import Stage, StageMachine
 from holdfast.tasks.workflows import Workflow
+from holdfast.testing import FaultProvider
+from holdfast.testing.provider import Script, Turn
 
 LOST = [ConnectionResetError(104, "Connection reset by peer"), TimeoutError(), KeyError("id"), RuntimeError("x")]
 FORMS = [
@@ -151,7 +159,7 @@ async def test_XK1_an_unsafe_act_of_a_stage_is_not_tried_again(error: Exception)
         ran.append(1)
         raise error
 
-    with pytest.raises(StageError):
+    with pytest.raises(OutcomeUnknownError):
         await StageMachine([Stage("pay", act, retry=Tries(attempts=3))]).run()
     assert len(ran) == 1
 
@@ -253,6 +261,101 @@ async def test_what_verify_found_about_a_performer_is_its_answer_in_the_next_run
         for _ in range(2):
             async with Session.open("s", store=store) as session:
                 assert await TaskSystem(pay).run(Task("pay"), session=session) == "receipt"
+
+
+# --- a performer that has made an unsafe call ---
+
+
+def other_words(task: Task, fault: Any) -> Task:
+    return task.with_(prompt=f"Another way: {task.prompt}")
+
+
+async def parts(task: Task, fault: Any, left: Any) -> Decomposition:
+    return Decomposition([task.with_(prompt="a", turns=None), task.with_(prompt="b", turns=None)], "concatenate")
+
+
+def subtask_of(perform: Any) -> Any:
+    async def parent(assignment: Any) -> Any:
+        if assignment.results:
+            return assignment.results[0].content
+        if assignment.task.prompt == "pay in a subtask":
+            request = {"type": "atomic", "description": "pay"}
+            return TaskResult(status=Status.CONTINUATION, notes={"subtask_request": request})
+        return await perform(assignment)
+
+    return parent
+
+
+SECOND_TRIES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "handler": ({"handlers": dict.fromkeys(("general", "format", "resource"), other_words)}, {}, "pay"),
+    "split": ({"decomposer": parts}, {}, "pay"),
+    "subtask": ({}, {}, "pay in a subtask"),
+    "asking again": ({}, {"output": int}, "pay"),
+    "alternative": ({"alternative": other_words}, {}, "pay"),
+}
+ENDS: list[Any] = [
+    ConnectionResetError(104, "Connection reset by peer"),
+    "no number",
+    HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED")),
+    HoldfastError(Fault.of("TASK_HALTED")),
+    HoldfastError(Fault.of("TASK_OUTPUT_INVALID")),
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=str)
+@pytest.mark.parametrize("within", [True, False], ids=["the payment fails", "it fails after the payment"])
+@pytest.mark.parametrize("way", SECOND_TRIES)
+async def test_a_task_is_not_done_in_another_way_after_an_unsafe_step(way: str, end: Any, within: bool) -> None:
+    options, of_task, prompt = SECOND_TRIES[way]
+    bank = Bank(end if within and isinstance(end, Exception) else None)
+    pay = bank.tasks()["pay"]
+
+    async def perform(assignment: Any) -> str:
+        await session.step(pay, 5)
+        if isinstance(end, Exception):
+            raise end
+        return str(end)
+
+    performer = subtask_of(perform) if way == "subtask" else perform
+    async with MemoryStore() as store:
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                ended = await TaskSystem(performer, **options).outcome(Task(prompt, **of_task), session=session)
+                if isinstance(ended, Err):
+                    assert ended.fault.maybe_executed
+    assert bank.payments == 1
+
+
+async def test_a_task_is_done_in_another_way_after_an_unsafe_step_that_was_rejected() -> None:
+    bank = Bank(ConnectionRefusedError(111, "Connection refused"), pays=False)
+    pay = bank.tasks()["pay"]
+
+    async def perform(assignment: Any) -> str:
+        return str(await session.step(pay, 5))
+
+    async with Session.open("s", store=MemoryStore()) as session:
+        tasks = TaskSystem(perform, handlers={"general": other_words, "resource": other_words})
+        assert await tasks.run(Task("pay"), session=session) == "receipt"
+    assert bank.payments == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("way", ["handler", "split", "asking again"])
+async def test_a_task_of_an_agent_is_not_done_in_another_way_after_an_unsafe_tool(way: str, stored: bool) -> None:
+    options, of_task, prompt = SECOND_TRIES[way]
+    bank = Bank(None)
+    calls = (Turn(tool="pay", arguments={"amount": number}) for number in range(5, 9))
+    replies: tuple[Any, ...] = tuple(calls) if way != "asking again" else (next(calls), *["no number"] * 9)
+    http = httpx2.AsyncClient(transport=FaultProvider(Script(replies=replies)).transport())
+    model = anthropic_model("claude-haiku-4-5", anthropic.AsyncAnthropic(api_key="none", http_client=http))
+    tasks = TaskSystem(Agent("payer", model, [bank.tasks()["pay"]]), **options)
+    async with Session.open("s", store=MemoryStore(), mode="yolo") as session:
+        task = Task(prompt, turns=2 if way != "asking again" else 9, **of_task)
+        ended = await tasks.outcome(task, session=session if stored else None)
+    assert isinstance(ended, Err)
+    assert ended.fault.maybe_executed
+    assert ended.fault.context["unsafe_calls"] == ["pay"]
+    assert bank.payments == 1
 
 
 MAP = "(map (lambda (each) (if (= each 1) (pay each) (look each))) (list 1 2))"

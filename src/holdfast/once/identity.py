@@ -10,11 +10,14 @@ Invariant: the names are stored, and are the idempotency keys that other service
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from holdfast.once.records import StepEnded, StepStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
 
 __all__ = [
     "IN_DOUBT",
@@ -35,6 +38,7 @@ __all__ = [
     "step_name",
     "suffix",
     "turn_key",
+    "uses_in",
     "within",
 ]
 
@@ -119,6 +123,16 @@ def step_name(identity: Identity, use: int) -> str:
 def numbered(first: str, use: int) -> str:
     """Return the name of a later use of a function with certain arguments; `first` is the name of the first one."""
     return f"{first}#{use}"
+
+
+def uses_in(names: Container[str], identity: Identity) -> Iterator[str]:
+    """Yield the names of the uses of a function with certain arguments that are among these names."""
+    first = name = step_name(identity, 1)
+    use = 1
+    while name in names:
+        yield name
+        use += 1
+        name = numbered(first, use)
 
 
 def turn_key(key: str) -> str:

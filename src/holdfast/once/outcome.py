@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from holdfast.faults import Fault
 from holdfast.once.records import StepEnded, StepStarted, may_have_happened
 
 if TYPE_CHECKING:
-    from holdfast.faults import Fault
     from holdfast.policies.decide import Effect
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "StepDecision",
     "Unknown",
     "decide_step",
+    "did_nothing",
     "ended_itself",
     "must_not_repeat",
     "needs_start",
@@ -131,5 +132,16 @@ def ended_itself(fault: Fault) -> bool:
     return isinstance(code, int) and 0 < code < _BY_SIGNAL and "limit" not in fault.context
 
 
+def did_nothing(returned: Any) -> bool:
+    """Whether what an unsafe step returned is a stored failure that shows that nothing happened: its caller goes on from that."""
+    document = next(iter(returned.values())) if isinstance(returned, dict) and len(returned) == 1 else None
+    if not isinstance(document, dict) or not str(next(iter(returned))).startswith(_OURS):
+        return False
+    fault = document.get("fault")
+    return isinstance(fault, dict) and not ended_itself(msgspec.convert(fault, Fault))
+
+
+_OURS = "holdfast."
+"""Begins the names of our marks."""
 _BY_SIGNAL = 128
 """From here on, exit codes say that a signal ended the program."""

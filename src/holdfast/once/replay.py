@@ -12,7 +12,7 @@ from holdfast.once.place import task_of, whom_of, work_for_others
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdfast.once.identity import Recorded
 
@@ -84,7 +84,8 @@ class Use(msgspec.Struct, eq=False):
 
     def is_free(self, attempts: Attempts) -> bool:
         """Whether a call is this use: nobody has taken it, or an earlier attempt of an operation around the call has."""
-        return not (self.busy or self.taken) or self._is_earlier(attempts)
+        # Most calls have no operation around: there may be thousands of equal ones to look through.
+        return not (self.busy or self.taken) or (bool(attempts) and self._is_earlier(attempts))
 
     def fits(self, task: str, loose: set[str]) -> bool:
         """Whether a call of this task may be it: nothing says that an earlier run made it in another task."""
@@ -120,13 +121,32 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class _Spent:
+    """The first of some equal uses that calls have returned from: a further call is none of them, so it need not look through them."""
+
+    __slots__ = ("by", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.by: dict[tuple[str | None, int], Use] = {}
+        """One of them for each task that made them."""
+
+    def follow(self, uses: list[Use]) -> None:
+        """Count those that were taken meanwhile."""
+        while self.count < len(uses) and uses[self.count].taken and not uses[self.count].busy:
+            use = uses[self.count]
+            self.by[use.task, id(use.owner)] = use
+            self.count += 1
+
+
 class Uses:
     """The uses of the steps (or questions) of one turn, or of a session outside of turns, in this run of the program."""
 
     def __init__(self, recorded: Mapping[str, Recorded], *, called: frozenset[str] = frozenset()) -> None:
         self._called = called
         """Those that this run of the program called in an earlier opening of the session."""
-        self._by_identity: dict[Identity, tuple[Use, ...]] = {}
+        self._by_identity: dict[Identity, list[Use]] = {}
+        self._spent: dict[Identity, _Spent] = {}
         self._by_function: dict[tuple[str, str], list[Use]] = {}
         """By function and place."""
         self._waiting: dict[tuple[str, str], dict[str, Use]] = {}
@@ -134,6 +154,8 @@ class Uses:
         self._by_place: dict[str, list[Use]] = {}
         """Those that were called in this run inside of a place."""
         self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """The numbers of the last uses, by the name of the first one."""
         self.loose: set[str] = set()
         """Tasks whose calls other tasks make in this run: workers that take what comes."""
         self._has_earlier = False
@@ -150,16 +172,20 @@ class Uses:
 
         Return None if all of those were made by other tasks in an earlier run: one of these may still be on its way to it.
         """
-        free = [
-            use
-            for use in self._equal(call.identity, call.earlier)
-            if call.identity.key or (use.is_free(call.attempts) and not call.is_of_other(use))
-        ]
         is_any = of_any_task or bool(call.identity.key)
-        fitting = next((use for use in free if is_any or use.fits(call.task, self.loose)), None)
-        if fitting is None and free:
+        fitting, others = None, False
+        for use in self._unspent(call):
+            if call.identity.key or (use.is_free(call.attempts) and not call.is_of_other(use)):
+                others = True
+                if is_any or use.fits(call.task, self.loose):
+                    fitting = use
+                    break
+        if fitting is None and others:
             return None
         use = fitting or self._add(call.identity, self._next_name(call.identity))
+        if use.taken:
+            # It may be free again after this call.
+            self._spent.pop(call.identity, None)
         use.seen, use.of, use.task, use.owner = call.attempts, call.identity, call.task, call.owner
         for place in call.places:
             self._by_place.setdefault(place, []).append(use)
@@ -167,12 +193,14 @@ class Uses:
 
     def rivals(self, call: Calling) -> list[Use]:
         """Return the equal calls of this run that nothing tells from this one, if it is none that is known."""
-        equal = self._equal(call.identity, call.earlier)
-        if not equal or call.identity.key:
+        if call.identity.key:
             return []
+        equal = self._unspent(call)
         if any(use.is_free(call.attempts) and not call.is_of_other(use) for use in equal):
             return []
-        return [use for use in equal if use.task == call.task]
+        spent = self._spent.get(call.identity)
+        before = () if spent is None else spent.by.values()
+        return [use for use in (*before, *equal) if use.task == call.task]
 
     def tasks_of(self, call: Calling) -> set[str]:
         """Return what the tasks are known by that made this call in an earlier run."""
@@ -181,11 +209,11 @@ class Uses:
         }
 
     def _next_name(self, identity: Identity) -> str:
-        first, number = step_name(identity, 1), 1
-        name = first
-        while name in self._names:
+        first = step_name(identity, 1)
+        number = self._numbers.get(first, 1)
+        while (name := numbered(first, number) if number > 1 else first) in self._names:
             number += 1
-            name = numbered(first, number)
+        self._numbers[first] = number
         return name
 
     @property
@@ -196,10 +224,17 @@ class Uses:
     def begin(self, place: str) -> None:
         """The program begins with a place, or begins anew: what it called there before are the same uses, not further ones."""
         for use in self._by_place.pop(place, ()):
-            use.taken, use.seen = False, None
+            self.release(use)
+            use.seen = None
             assert use.of is not None
             if not use.of.key and not is_within(use.of):
                 self._waiting.setdefault((use.of.fn, use.of.place), {})[use.name] = use
+
+    def release(self, use: Use) -> None:
+        """The next call with the same arguments may be this use again."""
+        use.taken = False
+        if use.of is not None:
+            self._spent.pop(use.of, None)
 
     def before(self, identity: Identity, name: str, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the uses of a call that come before the one with this name."""
@@ -248,13 +283,23 @@ class Uses:
             use.name for uses in self._by_identity.values() for use in uses if use.seen is not None
         )
 
-    def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> tuple[Use, ...]:
+    def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> Sequence[Use]:
         """Return the uses that a call may be, those first that earlier versions recorded. They may have been calls of several functions."""
         uses = self._by_identity.get(identity, ())
         if not self._has_earlier or earlier is None or identity.key:
             return uses
         old = [use for use in self._by_identity.get(earlier(), ()) if use.of is None or use.of == identity]
         return (*old, *uses)
+
+    def _unspent(self, call: Calling) -> Sequence[Use]:
+        """Return the uses that a call may be, or that tell it from others, without most of those that others have taken."""
+        if call.identity.key or call.attempts or self._has_earlier:
+            self._spent.pop(call.identity, None)
+            return self._equal(call.identity, call.earlier)
+        uses = self._by_identity.get(call.identity, [])
+        spent = self._spent.setdefault(call.identity, _Spent())
+        spent.follow(uses)
+        return uses[spent.count :]
 
     def replay(self, name: str, attempts: Attempts) -> None:
         """A call takes the place of this step: the program need not call it any more."""
@@ -268,7 +313,7 @@ class Uses:
         for uses in self._by_identity.values():
             for use in uses:
                 if use.name in names:
-                    use.taken = False
+                    self.release(use)
 
     def busy(self) -> set[str]:
         """Return the names of the steps that run now."""
@@ -277,7 +322,7 @@ class Uses:
     def _add(self, identity: Identity, name: str) -> Use:
         use = Use(name)
         self._names.add(name)
-        self._by_identity[identity] = (*self._by_identity.get(identity, ()), use)
+        self._by_identity.setdefault(identity, []).append(use)
         # Earlier versions did not say which part a step was called in. The part may be left out: nothing has drifted then.
         if not identity.key and not is_within(identity):
             self._by_function.setdefault((identity.fn, identity.place), []).append(use)

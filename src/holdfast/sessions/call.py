@@ -12,6 +12,8 @@ import msgspec
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_same_in
+from holdfast.once.records import StepEnded
+from holdfast.once.replay import Use
 from holdfast.policies.decide import Effect
 from holdfast.runtime.tool import ToolContract, contract_of_call, declare
 from holdfast.sessions import codec
@@ -20,9 +22,9 @@ from holdfast.sessions.journal import Journal
 from holdfast.sessions.place import here, known_as
 
 if TYPE_CHECKING:
-    from holdfast.once.records import StepEnded, StepEntry, StepStarted
+    from holdfast.once.records import StepEntry, StepStarted
 
-__all__ = ["Call", "as_step", "call_of", "check_declared", "check_function"]
+__all__ = ["Call", "Step", "as_step", "call_of", "check_declared", "check_function"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,6 +62,35 @@ class Call(msgspec.Struct, frozen=True):
         identity = identity_of(entry)
         known_as = self.earlier() if is_earlier_form(identity) and not self.identity.key else self.identity
         return is_same_in(identity, was_in, known_as, is_in)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A step that is run."""
+
+    call: Call
+    use: Use
+    key: str
+    """Its idempotency key. It is the same in every attempt, also after a crash."""
+    turn: int
+    name: str
+    """Its turn and name in the log."""
+    args: str
+    fn: str
+    place: str
+    task: str
+    """What it is known by there."""
+
+    def ended(self, **facts: Any) -> StepEnded:
+        """Return the entry of its end."""
+        return StepEnded(
+            turn=self.turn,
+            step=self.name,
+            args=self.args,
+            fn=self.fn,
+            place=self.place,
+            task=self.task,
+            **facts,
+        )
 
 
 def call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str, journal: Journal) -> Call:

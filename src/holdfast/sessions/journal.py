@@ -330,6 +330,7 @@ class Journal:
         "late",
         "memory",
         "recorder",
+        "running",
         "runtime",
         "seen",
         "session",
@@ -349,6 +350,8 @@ class Journal:
         """Why nothing more is written: the store failed, the lease is lost, or the session was closed or left."""
         self.unstored = ""
         """The key of an unsafe step that has happened, which could not be stored."""
+        self.running: Callable[[], set[str]] = set
+        """Returns the steps that run now, as in `SessionMemory.unknown`."""
         self.memory = SessionMemory(version=VERSION)
         self.seen = 0
         """The memory holds the log up to this offset."""

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory
     from holdfast.sessions.scopes import Scope
 
-__all__ = ["EqualTurnSteps", "FinishedSteps"]
+__all__ = ["DROPPED", "EqualTurnSteps", "FinishedSteps"]
+
+DROPPED = "dropped"
+"""How a turn has ended whose part of the log was dropped: well, and that is all that is known."""
 
 T = TypeVar("T")
 
@@ -165,7 +168,12 @@ class FinishedSteps(StepRunner):
     def _not_stored(self, what: str) -> HoldfastError:
         session, cut = self._journal.session, self._journal.memory.turn
         message = f"{what} does not run: turn {self.turn} of session '{session}' has ended without it, and the program repeats that turn "
-        if self.finished.key:
+        if self.finished.ended == DROPPED:
+            message = (
+                f"{what} does not run: turn {self.turn} of session '{session}' has ended, and what its steps returned was dropped "
+                f"by `holdfast sessions prune`. If it means a new turn: another `key=`"
+            )
+        elif self.finished.key:
             message += "because it has the same key. If it means a new turn: another `key=`"
         else:
             message += (

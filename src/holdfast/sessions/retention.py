@@ -12,7 +12,9 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import HoldfastError
-from holdfast.sessions.journal import audit
+from holdfast.once.records import StepStarted
+from holdfast.sessions.journal import audit, entries_of
+from holdfast.sessions.log import TurnEnded, TurnStarted, read_entry
 from holdfast.stores import Commit, SessionState
 from holdfast.stores.records import INTERNAL
 
@@ -101,9 +103,49 @@ async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Acti
     after = ""
     while page := await store.sessions(after=after):
         for record in page:
-            if (action := decide(record, rules, now)) is not None:
+            action = decide(record, rules, now)
+            if action is not None and action.what == "compact":
+                action = await _without_needed(store, record, action)
+            if action is not None:
                 yield action
         after = page[-1].id
+
+
+async def _without_needed(store: Store, record: SessionRecord, action: Action) -> Action | None:
+    """Return the action without the entries that keep an unsafe step from happening again, or None if nothing is left of it.
+
+    The checkpoint has the steps outside of turns. Of a turn without a key only the log tells a program that repeats it what it has done.
+    """
+    try:
+        before = await _first_needed(store, record, action.before)
+    except HoldfastError:
+        # A damaged log is kept as it is: somebody has to look at it.
+        return None
+    if before <= record.oldest:
+        return None
+    return msgspec.structs.replace(action, before=before, entries=before - record.oldest)
+
+
+async def _first_needed(store: Store, record: SessionRecord, before: int) -> int:
+    """Return where the first turn begins that a program may repeat, if that is before this offset; else the offset.
+
+    That is a turn without a key that did something unsafe, and the first turn of a run that was cut.
+    """
+    begun: dict[int, int] = {}
+    in_flight: TurnStarted | None = None
+    async for entry in entries_of(store, record.id, record.oldest - 1):
+        match body := read_entry(record.id, entry):
+            case TurnStarted(turn=turn, key=key):
+                in_flight = body
+                if not key:
+                    begun[turn] = entry.offset
+            case TurnEnded():
+                in_flight = None
+            case StepStarted(turn=turn, effect="unsafe") if turn in begun:
+                return min(before, begun[turn])
+            case _:
+                pass
+    return before if in_flight is None else min(before, begun.get(in_flight.run, before))
 
 
 async def prune(store: Store, rules: Retention, now: float) -> list[Action]:

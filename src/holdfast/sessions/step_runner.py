@@ -32,11 +32,13 @@ from holdfast.once.identity import (
     name_in,
     step_name,
     suffix,
+    uses_in,
 )
-from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
+from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, did_nothing, needs_start
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
 from holdfast.once.replay import Use, Uses
+from holdfast.runtime.acts import acted
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.evidence import evidence_in, was_entered
 from holdfast.runtime.left_behind import LEFT_BEHIND
@@ -46,7 +48,7 @@ from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
-from holdfast.sessions.call import Call, call_of, check_declared, check_function
+from holdfast.sessions.call import Call, Step, call_of, check_declared, check_function
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
@@ -93,35 +95,6 @@ SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS
 
 _PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)})
 """Types of results that nobody awaits."""
-
-
-class _Step(msgspec.Struct, frozen=True):
-    """A step that is run."""
-
-    call: Call
-    use: Use
-    key: str
-    """Its idempotency key. It is the same in every attempt, also after a crash."""
-    turn: int
-    name: str
-    """Its turn and name in the log."""
-    args: str
-    fn: str
-    place: str
-    task: str
-    """What it is known by there."""
-
-    def ended(self, **facts: Any) -> StepEnded:
-        """Return the entry of its end."""
-        return StepEnded(
-            turn=self.turn,
-            step=self.name,
-            args=self.args,
-            fn=self.fn,
-            place=self.place,
-            task=self.task,
-            **facts,
-        )
 
 
 class _Batch(NamedTuple):
@@ -171,17 +144,22 @@ class StepRunner:
             await until_free(use)
         try:
             with use:
-                return await self._once(call, use)
+                result = await self._once(call, use)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 use.left += tuple(self._journal.late)
             if is_unsafe:
+                if self.may_have_happened(use.name) or isinstance(error, OutcomeUnknownError):
+                    acted(call.name)
                 leave_open(self._journal, self.key(use.name), partial(self._open_end, call, use))
             if batch is not None:
                 # Until the batch ends, an equal item after this one is another call.
                 use.taken = True
                 batch.failed.append(use)
             raise
+        if is_unsafe and not did_nothing(result):
+            acted(call.name)
+        return result
 
     async def _open_end(self, call: Call, use: Use) -> Exception | None:
         """Return the error of an unsafe step that the program went on without, unless it certainly did not happen."""
@@ -257,7 +235,7 @@ class StepRunner:
             # The caller may leave the loop early, or an item may have raised.
             await _stop(running)
             for use in batch.failed:
-                use.taken = False
+                self._uses.release(use)
 
     async def _outcome(self, fn: Callable[..., Any], item: Any, batch: _Batch) -> Outcome[Any]:
         try:
@@ -426,11 +404,11 @@ class StepRunner:
         return [name for name in later if name not in gone]
 
     async def _settle_elsewhere(self, call: Call, use: Use) -> None:
-        """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
+        """Raise if the same step of another turn, or outside of turns, may have happened. If somebody resolved one of an earlier turn, take its result."""
         memory = self._memory
-        if any(call.is_of(entry) for entry in memory.doubts.values()):
+        if any(call.is_of(entry) for entry in self._doubts_elsewhere(call).values()):
             await self._journal.catch_up()
-        for after, entry in memory.doubts.items():
+        for after, entry in self._doubts_elsewhere(call).items():
             if call.is_of(entry):
                 option = cli_option(self._journal.store)
                 raise unknown_error(self._journal.session, after, entry, store_option=option)
@@ -440,7 +418,18 @@ class StepRunner:
                 await self._journal.write(step.ended(ok=True, result=settled.result, settles=after))
                 return
 
-    def _run(self, step: _Step, *, repeats: bool) -> Awaitable[Any]:
+    def _doubts_elsewhere(self, call: Call) -> dict[str, StepEntry]:
+        """Return the doubts of other turns, and those about this call of the session or of the turn in flight."""
+        memory, other = self._memory, 0 if self.turn else self._memory.turn
+        if other == self.turn:
+            return memory.doubts
+        steps = memory.steps_of(other)
+        equal = {suffix(other, name): steps[name] for name in uses_in(steps, call.identity)}
+        running = self._journal.running()
+        here = {after: each for after, each in equal.items() if is_doubtful(each) and after not in running}
+        return memory.doubts | here
+
+    def _run(self, step: Step, *, repeats: bool) -> Awaitable[Any]:
         # Before the step runs: after its effect it would be too late.
         if step.call.returns is not Any:
             check_declared(step.call)
@@ -448,16 +437,16 @@ class StepRunner:
             return self._start_and_call(step, repeats=repeats)
         return self._call(step) if self._journal.is_owned else self._confirm_and_call(step)
 
-    async def _confirm_and_call(self, step: _Step) -> Any:
+    async def _confirm_and_call(self, step: Step) -> Any:
         # Nothing is written before such a step, so nothing else would tell a process that was stopped that another one has taken over.
         await self._journal.confirm()
         return await self._call(step)
 
-    async def _start_and_call(self, step: _Step, *, repeats: bool) -> Any:
+    async def _start_and_call(self, step: Step, *, repeats: bool) -> Any:
         await self._started(step, repeats=repeats)
         return await self._call(step)
 
-    async def _call(self, step: _Step) -> Any:
+    async def _call(self, step: Step) -> Any:
         call = step.call
         if self._uses.has_places or self._questions.has_places or self._numbered.has_places:
             self._begin(in_step(step.use.name))
@@ -492,7 +481,7 @@ class StepRunner:
             await self._store_result(step, result)
             return result
 
-    async def _store_result(self, step: _Step, result: Any) -> None:
+    async def _store_result(self, step: Step, result: Any) -> None:
         call = step.call
         stored = b""
         try:
@@ -511,14 +500,17 @@ class StepRunner:
             if call.effect == "unsafe":
                 # It has happened, and the log cannot say so: nothing may be done in its place.
                 self._journal.unstored = error.__dict__[DOUBT] = step.key
+                error.add_note(
+                    f"{call.name} has returned {shown((result,), {})}. {unstored_note(step.key, is_unsafe=True)}"
+                )
             raise
 
-    async def _mark_late(self, step: _Step, stored: bytes) -> None:
+    async def _mark_late(self, step: Step, stored: bytes) -> None:
         """Store that the caller had gone when the step returned."""
         with _left_open(self._journal.runtime):
             await self._journal.write(step.ended(ok=True, result=msgspec.Raw(stored), late=True))
 
-    async def _in_thread(self, step: _Step) -> Any:
+    async def _in_thread(self, step: Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
         call = step.call
         if is_async(call.fn):
@@ -536,7 +528,7 @@ class StepRunner:
                 step.use.left += (asyncio.ensure_future(self._ended_late(step, running)),)
             raise
 
-    async def _ended_late(self, step: _Step, running: asyncio.Future[Any]) -> None:
+    async def _ended_late(self, step: Step, running: asyncio.Future[Any]) -> None:
         """Store what a function returned whose caller was cancelled: so it is known that it happened."""
         await asyncio.wait((running,))
         call = step.call
@@ -547,7 +539,7 @@ class StepRunner:
             elif error is None:
                 await self._ended(step, codec.encode_result(running.result(), call.returns, call.name), late=True)
 
-    async def _started(self, step: _Step, *, repeats: bool) -> None:
+    async def _started(self, step: Step, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""
         call = step.call
         started = StepStarted(
@@ -578,14 +570,14 @@ class StepRunner:
             # The store knows a secret in the arguments that the process does not. The step may run; they are not shown.
             await self._journal.write(msgspec.structs.replace(started, shown=""), audit=records)
 
-    async def _not_called(self, step: _Step, writing: asyncio.Future[Any]) -> None:
+    async def _not_called(self, step: Step, writing: asyncio.Future[Any]) -> None:
         await asyncio.wait((writing,))
         if not writing.cancelled() and writing.exception() is None:
             ended = self._end_of(step, Fault.of("TOOL_CANCELLED"), evidence=NOT_CALLED)
             with _left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
-    def _ended(self, step: _Step, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
+    def _ended(self, step: Step, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
         ended = step.ended(ok=True, result=msgspec.Raw(stored), late=late)
         is_unsafe = step.call.effect == "unsafe"
@@ -594,7 +586,7 @@ class StepRunner:
         answers = answers_to(self._memory, step.key, happened=True, result=stored) if is_unsafe and facts else ()
         return self._journal.write(ended, *answers, audit=records)
 
-    async def _verify(self, step: _Step) -> Verdict:
+    async def _verify(self, step: Step) -> Verdict:
         """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
         call = step.call
         if call.contract is None or call.contract.verify is None or LEFT_BEHIND.runs(step.key):
@@ -620,7 +612,7 @@ class StepRunner:
             await self._journal.write(ended, *answers, audit=(record,))
         return verdict
 
-    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False, entered: bool = True) -> Verdict:
+    async def _failed(self, step: Step, error: Exception, *, happened: bool = False, entered: bool = True) -> Verdict:
         """Store how a step failed. An unsafe one is in doubt, unless the failure shows that it did not happen."""
         fault = self._journal.fault_of(error)
         is_unsafe = step.call.effect == "unsafe"
@@ -647,27 +639,27 @@ class StepRunner:
             code_only = msgspec.Raw(msgspec.json.encode({"code": fault.code}))
             await self._journal.write(msgspec.structs.replace(ended, result=code_only), audit=(record,))
 
-    def _end_of(self, step: _Step, fault: Fault, *, unknown: bool = False, evidence: str = "") -> StepEnded:
+    def _end_of(self, step: Step, fault: Fault, *, unknown: bool = False, evidence: str = "") -> StepEnded:
         """Return the entry of a step that failed."""
         result = msgspec.Raw(msgspec.json.encode(fault.for_audit()))
         return step.ended(ok=False, result=result, unknown=unknown, evidence=evidence)
 
-    def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
+    def _record(self, kind: str, step: Step, **facts: Any) -> NewAudit:
         return audit(kind, step.key, step=step.name, effect=step.call.effect, **facts)
 
-    def _name(self, step: _Step) -> str:
+    def _name(self, step: Step) -> str:
         """Return the step's name in the memory of its turn or session."""
         return name_in(step.key, self._journal.session, self.turn)
 
-    def _step_of(self, call: Call, use: Use) -> _Step:
+    def _step_of(self, call: Call, use: Use) -> Step:
         name = use.name
         known = self._memory.steps_of(self.turn).get(name)
         identity = call.identity
         if known is None:
             fn = call.name if identity.key else identity.fn
-            return _Step(call, use, self.key(name), self.turn, name, identity.args, fn, identity.place, use.task or "")
+            return Step(call, use, self.key(name), self.turn, name, identity.args, fn, identity.place, use.task or "")
         # A step that an earlier version began keeps the turn and all that it was known by.
-        return _Step(
+        return Step(
             call, use, self.key(name), known.turn, known.step, known.args, known.fn, known.place, use.task or ""
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
@@ -38,7 +39,7 @@ from holdfast.sessions.log import (
 )
 from holdfast.sessions.open_ends import check_done
 from holdfast.sessions.place import same_place
-from holdfast.sessions.repeated_turns import EqualTurnSteps, FinishedSteps
+from holdfast.sessions.repeated_turns import DROPPED, EqualTurnSteps, FinishedSteps
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import attempts_around
 from holdfast.sessions.step_runner import StepRunner
@@ -170,6 +171,7 @@ class TurnRunner:
         """The turns of this run that did what must not happen twice, and then did not end well, each as it ended."""
         self._made: set[int] = set()
         """The numbers of the turns that this opening has begun, continued or repeated."""
+        journal.running = self.running
         self._before = openings.Openings()
         """What this run of the program did in earlier openings of the session."""
 
@@ -210,6 +212,8 @@ class TurnRunner:
             self._left_alone = self._left_in = None
             token = _TURN.set(turn)
             self._turn = turn
+            # Such a turn stores nothing. What the program has set before it is not its own.
+            before = deepcopy(self.context) if key and turn.replayed else None
             try:
                 async with turn.scope:
                     with self._journal.recorder.inside(turn.number), same_place(self._journal) as block:
@@ -229,6 +233,8 @@ class TurnRunner:
             finally:
                 self._turn = None
                 _TURN.reset(token)
+                if before is not None:
+                    self._set_context(before)
 
     def _report(self, turn: Turn, outcome: str = "") -> None:
         """Emit the event of the start of a turn, or of its end. A turn that only repeats what is stored has none."""
@@ -379,7 +385,7 @@ class TurnRunner:
         memory = await self._done_turn(number)
         if memory is None:
             # A turn whose part of the log was dropped has no steps any more, and runs none.
-            memory = SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
+            memory = SessionMemory(turn=number, in_flight=True, given=known_by, ended=DROPPED, version=VERSION)
         if given is not None and memory.given != known_by:
             raise InvalidError.saying("turn.key", f"the input that turn {number} of this key had", "another input")
         self.resumed = False
@@ -537,9 +543,11 @@ class TurnRunner:
 
     def restore_context(self) -> None:
         """Set the context to what is stored. The application may hold the dict, so it stays the same object."""
-        stored = self._stored_context()
+        self._set_context(self._stored_context())
+
+    def _set_context(self, values: dict[str, Any]) -> None:
         self.context.clear()
-        self.context.update(stored)
+        self.context.update(values)
 
     async def save_context_of(self, names: Iterable[str]) -> None:
         """Store these values of the context, and leave the others as they are stored."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import BudgetError, Fault, HoldfastError, Partial
+from holdfast.runtime.acts import Acts, watch_acts
 from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 
     Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
 
-__all__ = ["Execution", "retries_of"]
+__all__ = ["ACTED", "Execution", "retries_of"]
+
+ACTED = "unsafe_calls"
+"""The field of a task's fault that names the unsafe calls which were made for it: doing it in another way could make them again."""
 
 _WORD = re.compile(r"\w{4,}")
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
@@ -76,6 +80,8 @@ class Execution:
         self._progress = Progress(task.unchanged)
         self._begun = False
         """The performer was called."""
+        self._acts = Acts(None)
+        """The unsafe calls that were made for the task, also by its subtasks."""
         self._last: TaskResult | None = None
         """The last answer, whatever it is worth."""
         self._results: list[TaskResult] = []
@@ -83,14 +89,17 @@ class Execution:
 
     async def run(self) -> TaskResult:
         """Return the result, or raise an exception whose fault holds what there is."""
-        with self._budget:
+        with self._budget, watch_acts() as self._acts:
             try:
                 return await self._run()
             except Exception as error:
                 known = self._runtime.fault_of(error)
                 fault = self._own_fault(self._without_guess(known, error))
                 if self._begun and in_doubt(error, known, contract_of(self._performer)):
-                    fault = msgspec.structs.replace(fault, maybe_executed=True)
+                    self._acts.add(self._name)
+                if self._acts.names:
+                    facts = {**fault.context, ACTED: list(self._acts.names)}
+                    fault = msgspec.structs.replace(fault, maybe_executed=True, context=facts)
                 raise TaskError(fault) from error
 
     @property
@@ -117,13 +126,17 @@ class Execution:
                     return self._noted(checked, reasks)
                 reasks += 1
                 self._report.rejected(fault, reasks)
-                if reasks > self._task.reasks or is_unsafe(self._performer):
+                if reasks > self._task.reasks or is_unsafe(self._performer) or not self._may_ask_again():
                     raise HoldfastError(fault)
                 wrong = fault.message
             # Each result once: the same subtask with the same result, again and again, is no progress.
             known = list(dict.fromkeys(each.content for each in self._results))
             if self._progress.is_stuck(result.content, result.notes, known):
                 raise HoldfastError(self._progress.fault())
+
+    def _may_ask_again(self) -> bool:
+        """Whether another answer repeats nothing. An agent in a session goes on with its conversation, and so knows what it has done."""
+        return not self._acts.names or (is_agent(self._performer) and self._session is not None)
 
     async def _answer(self, wrong: str) -> TaskResult:
         """Ask for one answer."""

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.faults import InvalidError
 from holdfast.faults.redaction import whole_characters
 from holdfast.once.outcome import Found, Mark
+from holdfast.runtime.acts import acted, watch_acts
 from holdfast.runtime.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions.call import as_step
@@ -37,6 +38,8 @@ __all__ = [
 
 _ANSWER = Mark("holdfast.task")
 """Stands around the stored answer of a performer."""
+_ACTED = "acted"
+"""The field of a stored answer that names the unsafe calls which the performer has made for it. It is stored, so it never changes."""
 
 
 class _Reply(Protocol):
@@ -103,15 +106,27 @@ def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., An
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
     async def call(*_seen: Any) -> Any:
-        return _ANSWER.on(msgspec.to_builtins(await _called(performer, assignment)))
+        with watch_acts() as acts:
+            document = msgspec.to_builtins(await _called(performer, assignment))
+        # A run that gets this answer from the store must know it, too.
+        return _ANSWER.on({**document, _ACTED: list(acts.names)} if acts.names else document)
 
-    return as_step(call, f"task:{name}", contract_of(performer))
+    contract = contract_of(performer)
+    if contract is not None and (verify := contract.verify) is not None:
+
+        def found(key: str, *_seen: Any) -> Any:
+            return verify(key, assignment)
+
+        contract = msgspec.structs.replace(contract, verify=found)
+    return as_step(call, f"task:{name}", contract)
 
 
 def _restored(stored: Any) -> TaskResult:
     """Return the result of a stored answer. What the performer's `verify` found, or a person, is what the performer itself returns."""
     answer = _ANSWER.read(stored)
     if not isinstance(answer, Found):
+        for name in answer.get(_ACTED, ()):
+            acted(name)
         return msgspec.convert(answer, TaskResult)
     # Earlier versions stored the fields of the result alone.
     if (

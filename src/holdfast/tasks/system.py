@@ -28,10 +28,10 @@ from holdfast.policies.profiles import TASK
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
-from holdfast.tasks.execution import Execution, retries_of
+from holdfast.tasks.execution import ACTED, Execution, retries_of
 from holdfast.tasks.limits import in_time, left_here, limits_of
 from holdfast.tasks.partials import Summary, bounded
-from holdfast.tasks.performer import Performer, is_agent, is_unsafe
+from holdfast.tasks.performer import Performer, is_agent
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
 from holdfast.tasks.slots import Slot, Slots
@@ -289,7 +289,7 @@ class TaskSystem:
                 return await self._matched(task, place, session, report)
             except Exception as error:
                 fault = self._runtime.fault_of(error)
-                if self._is_final(task, fault):
+                if _is_final(fault):
                     raise TaskError(fault) from error
                 handler = view.dispatch(fault)
                 taken = await self._handled(handler, task, fault, place, session, report=report)
@@ -312,7 +312,7 @@ class TaskSystem:
                 result = await self._execution(task, place, session, report).run()
             except Exception as error:
                 fault = self._runtime.fault_of(error)
-                if len(tried) + 1 >= attempts or not _is_matching(task, fault) or self._is_final(task, fault):
+                if len(tried) + 1 >= attempts or not _is_matching(task, fault) or _is_final(fault):
                     raise
                 report.rematched(fault)
                 tried.append(_tried(fault))
@@ -375,10 +375,6 @@ class TaskSystem:
             report=report,
         )
 
-    def _is_final(self, task: Task, fault: Fault) -> bool:
-        """Whether doing the task in another way could do it a second time."""
-        return fault.maybe_executed and is_unsafe(self._performer_of(task)[1])
-
     async def _instead(
         self, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
     ) -> TaskResult:
@@ -411,7 +407,7 @@ class TaskSystem:
                 return await self._recovered(task, place, session, report)
             except Exception as error:
                 fault = self._runtime.fault_of(error)
-                is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
+                is_worth_it = _is_worth_another_try(fault) and not _is_final(fault)
                 is_worth_it = is_worth_it and task.supervision == "restart"
                 other = self._change(task, fault) if self._change is not None and is_worth_it else None
                 subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
@@ -577,6 +573,11 @@ def _value_of(task: Task | DirectorLoop, result: TaskResult) -> Any:
     """Return the output: None may be one, if the task says so."""
     is_read = isinstance(task, Task) and task.output is not None and "parseError" not in result.notes
     return result.value if is_read or result.value is not None else result.content
+
+
+def _is_final(fault: Fault) -> bool:
+    """Whether doing the task in another way could do something a second time."""
+    return bool(fault.context.get(ACTED))
 
 
 def _is_worth_another_try(fault: Fault) -> bool:

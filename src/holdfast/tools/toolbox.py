@@ -39,6 +39,7 @@ from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
+from holdfast.runtime.acts import acted
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.fault_of import fault_of, found_not_to_have_happened
@@ -483,9 +484,17 @@ def _recovering(tool: Tool, limit: float, target: Target, policy: Policy, runtim
     async def call(**arguments: Any) -> Any:
         token = TIME_LIMIT.set(limit)
         try:
-            return await tool(**arguments)
+            value = await tool(**arguments)
+        except BaseException as error:
+            is_cut = contract.effect == "unsafe" and not isinstance(error, Exception)
+            if is_cut or in_doubt(error, fault_of(error), contract):
+                acted(tool.name)
+            raise
         finally:
             TIME_LIMIT.reset(token)
+        if contract.effect == "unsafe":
+            acted(tool.name)
+        return value
 
     call.__name__ = call.__qualname__ = tool.name
     declare(call, contract)

@@ -60,7 +60,7 @@ class PhaseEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The verdict of CheckGate, the outcome of Assert, the `ActEnded` of Act, the plan of Next."""
     fault: Fault | None = None
     is_final: bool = False
-    """Whether no other attempt may follow the fault: what was done may have happened, and must not happen twice."""
+    """Whether no other attempt may follow the fault: what was done may have happened. Only logs of earlier versions say so of an Act."""
 
 
 class Enter(msgspec.Struct, frozen=True):

@@ -242,9 +242,16 @@ def check_agent(stage: Stage, tools: Toolbox) -> None:
             raise InvalidError.saying(f"stage {stage.id}: {name}", expected, repr(stage.act))
 
 
-def act_contract(stage: Stage) -> ToolContract | None:
-    """Return what a function declares about its effect. The calls of an agent are steps of their own."""
-    return contract_of(stage.act) if is_function(stage.act) else None
+def act_contract(stage: Stage, work: StageWork) -> ToolContract | None:
+    """Return what a function declares about its effect; its `verify` gets the work. The calls of an agent are steps of their own."""
+    contract = contract_of(stage.act) if is_function(stage.act) else None
+    if contract is None or (verify := contract.verify) is None:
+        return contract
+
+    def found(key: str) -> Any:
+        return verify(key, work)
+
+    return msgspec.structs.replace(contract, verify=found)
 
 
 async def perform(stage: Stage, work: StageWork, runtime: Runtime) -> ActEnded:

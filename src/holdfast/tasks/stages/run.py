@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
 from holdfast.faults import AbortedError, BudgetError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.once.doubt import UnsettledError
 from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.runtime.evidence import in_doubt
 from holdfast.sessions.later import is_waiting
@@ -291,9 +292,17 @@ class StageRun:
     # --- what an execution needs ---
 
     async def phase(
-        self, name: str, stage: Stage, enter: Enter, make: Callable[[], Awaitable[PhaseEnded]]
+        self,
+        name: str,
+        stage: Stage,
+        enter: Enter,
+        make: Callable[[], Awaitable[PhaseEnded]],
+        contract: ToolContract | None,
     ) -> PhaseEnded:
-        """Run a phase, or return how it ended before."""
+        """Run a phase, or return how it ended before. `contract` is what its work declares about its effect.
+
+        An unsafe Act that failed and may have happened raises `OutcomeUnknownError`: nothing follows from it before somebody knows.
+        """
         facts: dict[str, Any] = {"stage": stage.id, "phase": enter.phase, "attempt": enter.attempt}
 
         async def made() -> Any:
@@ -305,13 +314,8 @@ class StageRun:
                 raise
             outcome = _shown(enter.phase, ended.value)
             self._emit(StagePostFired(at=self._now, outcome=outcome, fault=ended.fault, **facts))
-            document = msgspec.to_builtins(ended)
-            if self._session is not None and (enter.phase == "Act" or ended.fault is not None):
-                # What a model wrote, or a failure says, may hold a secret, which a store rejects.
-                document = self._session.storable(document)
-            return _END.on(document)
+            return self._stored(enter, ended)
 
-        contract = act_contract(stage) if enter.phase == "Act" else None
         stored = _END.read(await self._keeper.once(name, made, contract))
         if isinstance(stored, Found):
             # Only an unsafe Act is ever in doubt.
@@ -320,6 +324,21 @@ class StageRun:
         if enter.phase == "Act" and ended.fault is None:
             ended = msgspec.structs.replace(ended, value=msgspec.convert(ended.value, ActEnded))
         return ended
+
+    def _stored(self, enter: Enter, ended: PhaseEnded) -> Any:
+        """Return the end of a phase as it is stored."""
+        document = msgspec.to_builtins(ended)
+        if self._session is not None and (enter.phase == "Act" or ended.fault is not None):
+            # What a model wrote, or a failure says, may hold a secret, which a store rejects.
+            document = self._session.storable(document)
+        return _END.on(document)
+
+    def unsettled(self, stage: Stage, enter: Enter, fault: Fault) -> UnsettledError:
+        """Return the error of an unsafe Act that failed. Whatever follows a failure, it must first be known whether it happened."""
+        message = f"Act of stage {stage.id} failed and may have happened: {fault.message}"
+        doubt = Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=fault.context, cause=fault.cause)
+        certain = msgspec.structs.replace(fault, maybe_executed=False)
+        return UnsettledError(doubt, self._stored(enter, PhaseEnded(fault=certain)))
 
     async def failed_or(self, work: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> PhaseEnded:
         """Return the value of a phase's work, or the fault that ends the attempt. What ends the run is raised.
@@ -412,23 +431,25 @@ class _Execution:
     async def _phase(self, name: str, enter: Enter) -> PhaseEnded:
         work = _WORK[enter.phase]
 
+        contract = act_contract(self._stage, self._work()) if enter.phase == "Act" else None
+
         async def make() -> PhaseEnded:
-            contract = act_contract(self._stage) if enter.phase == "Act" else None
             ended = await self._run.failed_or(lambda: work(self), contract)
             if ended.fault is not None:
-                return msgspec.structs.replace(ended, is_final=self._is_final(enter.phase, ended.fault))
+                if contract is not None and must_not_repeat(contract.effect, ended.fault):
+                    raise self._run.unsettled(self._stage, enter, ended.fault)
+                return ended
             # Checked before it is stored: a corrected program must be able to go on.
             check_word(self._stage.id, enter.phase, ended.value)
             if enter.phase == "Next":
                 return PhaseEnded(value=self._run.check_plan(self._stage, ended.value))
             return ended
 
-        return await self._run.phase(name, self._stage, enter, make)
+        return await self._run.phase(name, self._stage, enter, make, contract)
 
-    def _is_final(self, phase: Phase, fault: Fault) -> bool:
-        """Whether another attempt could make the effect of an unsafe function a second time."""
-        contract = act_contract(self._stage) if phase == "Act" else None
-        return contract is not None and must_not_repeat(contract.effect, fault)
+    def _work(self) -> StageWork:
+        """Return what Act of this attempt gets."""
+        return self._run.work_of(self._stage, self._prompt, self._lifecycle.attempt, self._path)
 
     def _take(self, phase: Phase, ended: PhaseEnded) -> None:
         if ended.fault is None and phase == "Setup":
@@ -467,10 +488,8 @@ class _Execution:
         return await self._run.called(self._stage.check_gate, self._context())
 
     async def act(self) -> Any:
-        attempt = self._lifecycle.attempt
-        work = self._run.work_of(self._stage, self._prompt, attempt, self._path)
-        with self._run.part(f"{self._path}/{attempt}/act"):
-            return msgspec.to_builtins(await self._run.act(self._stage, work))
+        with self._run.part(f"{self._path}/{self._lifecycle.attempt}/act"):
+            return msgspec.to_builtins(await self._run.act(self._stage, self._work()))
 
     async def assert_(self) -> Any:
         outcome = await self._run.called(self._stage.assert_, self._context())
