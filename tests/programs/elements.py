@@ -61,9 +61,14 @@ def loop(part: Part, style: Style) -> Iterator[str]:
 @element("pay", names=3, inserts=True)
 def mapped(part: Part, style: Style) -> Iterator[str]:
     names = listed(part.names(style))
-    yield f"outcomes = [each async for each in session.map(pay, {names})]"
+    yield f"outcomes = [each async for each in session.map(pay, {names}{_at_once(part)})]"
     yield f"for who, outcome in zip({names}, outcomes):"
     yield from indented(outcome('f"paid {who}"'))
+
+
+def _at_once(part: Part) -> str:
+    """Fewer than the items, in one of two programs."""
+    return ", concurrency=2" if part.variant % 2 else ""
 
 
 @element("pay", times=3)
@@ -431,7 +436,7 @@ def pool(part: Part, style: Style) -> Iterator[str]:
 @element("pay", names=3, inserts=True)
 def map_collected(part: Part, style: Style) -> Iterator[str]:
     names = listed(part.names(style))
-    yield f"outcomes = await session.map(pay, {names}, collect=True)"
+    yield f"outcomes = await session.map(pay, {names}{_at_once(part)}, collect=True)"
     yield f"for who, outcome in zip({names}, outcomes):"
     yield from indented(outcome('f"paid {who}"'))
 
