@@ -384,6 +384,31 @@ def test_other_tasks_know_what_a_map_still_comes_to() -> None:
     assert len(DONE) == 10
 
 
+def test_two_maps_that_still_come_to_equal_items_come_to_both() -> None:
+    async def mapped(session: Session, name: str) -> None:
+        async for outcome in session.map(pay, [f"{name} before", "ada"], concurrency=1):
+            outcome.unwrap()
+            await asyncio.sleep(10)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            # One after the other in the first run: equal items at the same time would be refused.
+            await mapped(session, "one")
+            await mapped(session, "two")
+        next_run()
+        async with Session.open("s", store=store) as session:
+            new = asyncio.create_task(session.step(pay, "new"))
+            both = [asyncio.create_task(mapped(session, "one")), asyncio.create_task(mapped(session, "two"))]
+            assert await new == "new 0"
+            for one in both:
+                one.cancel()
+            await asyncio.wait(both)
+
+    run(main())
+    assert DONE.count(("ada", 0)) == 2
+
+
 def test_a_doubt_that_keeps_the_program_from_other_calls_is_raised_instead_of_drift() -> None:
     """Whether a new call has drifted is known when those calls are made."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -389,7 +390,8 @@ class StepRunner:
         others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
         missing = others and self._uses.without_those_of(whom_alive(self._journal), use.task or "", others)
         if missing and self._batches:
-            coming = {name for batch in self._batches for name in self._uses.next_of(batch.to_come(), attempts)}
+            to_come = sum((batch.to_come() for batch in self._batches), Counter[Identity]())
+            coming = set(self._uses.next_of(to_come, attempts))
             missing = [other for other in missing if other not in coming]
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in missing if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
