@@ -61,9 +61,14 @@ def loop(part: Part, style: Style) -> Iterator[str]:
 @element("pay", names=3, inserts=True)
 def mapped(part: Part, style: Style) -> Iterator[str]:
     names = listed(part.names(style))
-    yield f"outcomes = [each async for each in session.map(pay, {names})]"
+    yield f"outcomes = [each async for each in session.map(pay, {names}{_at_once(part)})]"
     yield f"for who, outcome in zip({names}, outcomes):"
     yield from indented(outcome('f"paid {who}"'))
+
+
+def _at_once(part: Part) -> str:
+    """Fewer than the items, in one of two programs."""
+    return ", concurrency=2" if part.variant % 2 else ""
 
 
 @element("pay", times=3)
@@ -100,7 +105,7 @@ def group(part: Part, style: Style) -> Iterator[str]:
     yield "        tasks.create_task(order(who))"
 
 
-@element("pay", names=4, weight=6)
+@element("pay", names=4)
 def slow_sibling(part: Part, style: Style) -> Iterator[str]:
     """Another branch may come first in each run."""
     yield "async def order(who):"
@@ -110,7 +115,7 @@ def slow_sibling(part: Part, style: Style) -> Iterator[str]:
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
 
 
-@element("new_id", "transfer", whats="transfer", names=2, may_refuse="first")
+@element("new_id", "transfer", whats="transfer", names=2, may_refuse="first", weight=2)
 def twins(part: Part, style: Style) -> Iterator[str]:
     """Each of two tasks takes a new id and pays with it."""
     yield "async def order(who):"
@@ -408,7 +413,7 @@ def workers(part: Part, style: Style) -> Iterator[str]:
     yield "await asyncio.gather(worker(), worker())"
 
 
-@element("sure", whats="sure")
+@element("sure", whats="sure", weight=2)
 def declared_above(part: Part, style: Style) -> Iterator[str]:
     """The tool is declared above its recovery."""
     (who,) = part.who
@@ -416,13 +421,14 @@ def declared_above(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@element("pay", names=3)
+@element("pay", names=4, weight=5)
 def pool(part: Part, style: Style) -> Iterator[str]:
-    """Workers that take what comes."""
+    """Workers that take what comes, and may take a while before they pay."""
     yield f"waiting = {listed(part.who)}"
     yield "async def worker():"
     yield "    while waiting:"
     yield "        who = waiting.pop()"
+    yield "        await asyncio.sleep(random.choice((0, 0.02, 0.04)))"
     yield f"        {style.variable} = {paid('who', style)}"
     yield f'        say(f"paid {{who}}", {style.variable})'
     yield "await asyncio.gather(worker(), worker())"
@@ -431,7 +437,7 @@ def pool(part: Part, style: Style) -> Iterator[str]:
 @element("pay", names=3, inserts=True)
 def map_collected(part: Part, style: Style) -> Iterator[str]:
     names = listed(part.names(style))
-    yield f"outcomes = await session.map(pay, {names}, collect=True)"
+    yield f"outcomes = await session.map(pay, {names}{_at_once(part)}, collect=True)"
     yield f"for who, outcome in zip({names}, outcomes):"
     yield from indented(outcome('f"paid {who}"'))
 
@@ -459,7 +465,7 @@ def other_account(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@element("settle", whats="settle")
+@element("settle", whats="settle", weight=2)
 def named(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'{style.variable} = await session.step({"close" if style.moved else "settle"}_invoice, "{who}")'
@@ -514,7 +520,7 @@ def declared_twice(part: Part, style: Style) -> Iterator[str]:
     yield f'    say(f"paid {{who}}", {style.variable})'
 
 
-@element("new_id", "transfer", whats="transfer", names=2)
+@element("new_id", "transfer", whats="transfer", names=2, weight=2)
 def parts(part: Part, style: Style) -> Iterator[str]:
     """Tasks that only start tasks: parts tell the equal calls apart."""
     yield "async def customer(who):"

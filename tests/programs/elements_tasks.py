@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@element("pay", names=2)
+@element("pay", names=2, weight=2)
 def agent(part: Part, style: Style) -> Iterator[str]:
     at_once = ", at_once=True" if part.variant % 2 else ""
     name = f"clerk_{part.who[0]}"
@@ -27,7 +27,7 @@ def _clerk(part: Part, tool: str = "pay", *, more: str = "") -> str:
     return f'{name} = Agent("{name}", Model("{tool}"{at_once}), [{tool}]{more})'
 
 
-@element("pay", names=2)
+@element("pay", names=2, weight=2)
 def agent_runs(part: Part, style: Style) -> Iterator[str]:
     """Two requests to one agent, one after the other."""
     del style
@@ -37,7 +37,7 @@ def agent_runs(part: Part, style: Style) -> Iterator[str]:
     yield '    say(f"reply {who}", reply.text)'
 
 
-@element("pay", names=2)
+@element("pay", names=2, weight=2)
 def agent_turns(part: Part, style: Style) -> Iterator[str]:
     del style
     yield _clerk(part)
@@ -78,7 +78,7 @@ def agent_timeout(part: Part, style: Style) -> Iterator[str]:
     yield f'say("reply {part.who[0]}", reply.text)'
 
 
-@element("pay", names=2)
+@element("pay", names=2, weight=2)
 def agent_sub(part: Part, style: Style) -> Iterator[str]:
     """An agent is the tool of another one."""
     del style
@@ -89,7 +89,7 @@ def agent_sub(part: Part, style: Style) -> Iterator[str]:
     yield f'say("reply {first}", reply.text)'
 
 
-@element("pay", names=2)
+@element("pay", names=2, weight=2)
 def agent_stream(part: Part, style: Style) -> Iterator[str]:
     del style
     yield _clerk(part)
@@ -99,7 +99,7 @@ def agent_stream(part: Part, style: Style) -> Iterator[str]:
     yield f'say("reply {part.who[0]}", reply.text)'
 
 
-@element("pay", names=3, inserts=True, weight=3)
+@element("pay", names=3, inserts=True, weight=4)
 def workflow(part: Part, style: Style) -> Iterator[str]:
     names = part.names(style)
     if part.variant % 3 or style.wrap:
@@ -112,7 +112,7 @@ def workflow(part: Part, style: Style) -> Iterator[str]:
     yield from _flow(part, source, label="flow with new" if style.insert else "flow")
 
 
-@element("draft", "pay", names=3, inserts=True, weight=3)
+@element("draft", "pay", names=3, inserts=True, weight=4)
 def workflow_maps(part: Part, style: Style) -> Iterator[str]:
     """A map, and a map of what came of it."""
     quoted = " ".join(map(literal, part.names(style)))
@@ -121,7 +121,7 @@ def workflow_maps(part: Part, style: Style) -> Iterator[str]:
     yield from _flow(part, source, "draft, pay", label="flow with new" if style.insert else "flow")
 
 
-@element("pay", odd=("no id", "reset", "refused", "slow"), weight=4)
+@element("pay", odd=("no id", "reset", "refused", "slow"), weight=6)
 def workflow_retry(part: Part, style: Style) -> Iterator[str]:
     del style
     (who,) = part.who
@@ -216,7 +216,7 @@ def stages_again(part: Part, style: Style) -> Iterator[str]:
     yield f'say("text {who}", ended.results["plan"]["text"])'
 
 
-@element("review", whats="", names=2, odd=(), inserts=True, weight=2)
+@element("review", whats="", names=2, odd=(), inserts=True, weight=3)
 def tasks(part: Part, style: Style) -> Iterator[str]:
     """One prompt, with other inputs, one after the other or all at once."""
     names = listed(part.names(style))

@@ -186,9 +186,7 @@ class _Play:
         if end.how == "raised" and self._is_mistake(end) and not self._may_be_mistaken():
             self._story.trace = end.trace
             self._story.add("mistaken", f"{end.error}: {end.message[:300]}")
-        drifted = end.code == "SESS_STEP_DRIFT" and not self._program.may_refuse(end.message, self._done())
-        # A doubt stops the items beside it, and one that the edit inserted is drift as long as they are not called.
-        if drifted and not (start.edited and self._settle()):
+        if end.code == "SESS_STEP_DRIFT" and not self._program.may_refuse(end.message, self._done()):
             self._story.trace = end.trace
             self._story.add("drifted", end.message[:300])
         self._look()
@@ -211,12 +209,11 @@ class _Play:
             for file in kept.iterdir():
                 shutil.copy(file, self._folder)
 
-    def _settle(self) -> int:
+    def _settle(self) -> None:
         try:
-            return settle(self._folder, self._store, self._session)
+            settle(self._folder, self._store, self._session)
         except RuntimeError as error:
             self._story.add("unsettled", str(error))
-            return 0
 
     def _look(self) -> None:
         """Compare what happened outside with what the program may do."""

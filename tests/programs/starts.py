@@ -39,7 +39,7 @@ LIMIT_S = 20.0
 _MARKS = frozenset({"written", "committed", "before", "after", "said", "asked", "model"})
 """The moments between which the state of the world changes. The others are inside of one write."""
 _STORE, _KEPT = "work.db", ".behind.db"
-_REPORT, _MODULES, _DOUBTS = ".report.json", ".modules", ".doubts"
+_REPORT, _MODULES = ".report.json", ".modules"
 
 
 @dataclass(frozen=True)
@@ -187,13 +187,10 @@ def _copy(source: str, target: str) -> None:
         one.backup(other)
 
 
-def settle(folder: Path, store: str, session: str) -> int:
-    """Answer what is open at the store, truthfully, as a person does between two starts; return how many doubts were open.
+def settle(folder: Path, store: str, session: str) -> None:
+    """Answer what is open at the store, truthfully, as a person does between two starts. It runs in a process of its own."""
 
-    It runs in a process of its own.
-    """
-
-    async def person() -> int:
+    async def person() -> None:
         async with open_store(store) as opened:
             seen = await overview(opened, session)
             for key in seen.unknown:
@@ -202,16 +199,14 @@ def settle(folder: Path, store: str, session: str) -> int:
             for question in await pending(opened, session):
                 given = await world.Person().ask(question)
                 await answer(opened, session, question.id, given.value, by="person")
-            return len(seen.unknown)
 
     def program() -> None:
-        Path(_DOUBTS).write_text(str(asyncio.run(person())))
+        asyncio.run(person())
         _leave()
 
     pid = forks.start(program, str(folder), output=str(folder / ".output"), errors=str(folder / ".person"))
     if forks.wait(pid, LIMIT_S) != 0:
         raise RuntimeError(f"the person could not answer: {(folder / '.person').read_text()[-3_000:]}")
-    return int((folder / _DOUBTS).read_text())
 
 
 def warm(folder: Path) -> None:

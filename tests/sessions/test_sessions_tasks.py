@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, code_of, killed, next_run
 
-from holdfast import Ok, tool
+from holdfast import Ok, OutcomeUnknownError, tool
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -35,7 +35,16 @@ async def note(what: str) -> str:
 @tool(effect="unsafe")
 async def pay(who: str, number: int = 0) -> str:
     DONE.append((who, number))
+    if who == "nobody":
+        raise KeyError(who)
     return f"{who} {number}"
+
+
+@tool(effect="unsafe")
+async def slowly(who: str) -> str:
+    DONE.append(who)
+    await asyncio.sleep(5)
+    return who.upper()
 
 
 # --- told apart by the function and the arguments of the task ---
@@ -180,7 +189,41 @@ def test_XD4_equal_calls_at_the_same_time_that_nothing_tells_apart_are_refused()
             assert len(set(await asyncio.gather(*both))) == 2
 
     run(main())
-    assert DONE.count(("ada", 0)) == 1
+    assert ("ada", 0) not in DONE
+
+
+def test_equal_calls_are_refused_before_either_happens() -> None:
+    """Whoever then gives each of them a key makes two payments, not three."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            both = [session.step(pay, "ada"), session.step(pay, "ada")]
+            found = await asyncio.gather(*both, return_exceptions=True)
+            assert [type(each) for each in found] == [InvalidError, InvalidError]
+            assert session.unknown == ()
+        async with Session.open("s", store=store) as session:
+            keyed = [session.keyed(f"payment {number}").step(pay, "ada") for number in (1, 2)]
+            assert await asyncio.gather(*keyed) == ["ada 0", "ada 0"]
+
+    run(main())
+    assert DONE == [("ada", 0), ("ada", 0)]
+
+
+def test_an_equal_call_that_comes_after_the_first_has_begun_is_refused_alone() -> None:
+    async def slow(session: Session) -> str:
+        return await session.step(slowly, "ada")
+
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+            first = asyncio.create_task(slow(session))
+            await asyncio.sleep(1)
+            with pytest.raises(InvalidError):
+                await asyncio.create_task(slow(session))
+            assert await first == "ADA"
+
+    run(main())
+    assert DONE == ["ada"]
 
 
 def test_equal_calls_of_tasks_that_only_start_tasks_are_told_apart_by_a_part() -> None:
@@ -277,6 +320,157 @@ def test_XD17_drift_is_raised_when_the_others_have_ended() -> None:
 
     run(main())
     assert DONE == [("ada", 0), "x"]
+
+
+# --- an item before others ---
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict.fromkeys])
+@pytest.mark.parametrize("ended", [30, 20])
+def test_an_item_may_be_inserted_before_more_items_than_a_map_runs_at_once(kind: Any, ended: int) -> None:
+    """The map comes to the others, though it holds them until the first has ended."""
+    names = [f"name {number}" for number in range(30)]
+
+    async def first(session: Session) -> None:
+        async for outcome in session.map(pay, names, concurrency=2):
+            if outcome.unwrap() == f"{names[ended - 1]} 0":
+                raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        async with Session.open("s", store=store) as session:
+            items = kind(["new", *names])
+            found = [outcome.unwrap() async for outcome in session.map(pay, items, concurrency=2)]
+            assert found == [f"{name} 0" for name in ("new", *names)]
+
+    run(main())
+    assert sorted(DONE) == sorted((name, 0) for name in ("new", *names))
+
+
+def test_an_item_that_takes_the_place_of_one_of_several_equal_items_is_drift() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            assert len(await session.map(pay, ["ada", "ada", "ada"], concurrency=1, collect=True)) == 3
+        next_run()
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await session.map(pay, ["bob", "ada", "ada"], concurrency=1, collect=True)
+        assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == [("ada", 0)] * 3
+
+
+def test_other_tasks_know_what_a_map_still_comes_to() -> None:
+    names = [f"name {number}" for number in range(9)]
+
+    async def mapped(session: Session) -> None:
+        async for outcome in session.map(pay, names, concurrency=2):
+            outcome.unwrap()
+            # Longer than a call waits for others before it is drift.
+            await asyncio.sleep(2)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await mapped(session)
+        next_run()
+        async with Session.open("s", store=store) as session:
+            await asyncio.gather(mapped(session), session.step(pay, "new"))
+
+    run(main())
+    assert len(DONE) == 10
+
+
+def test_two_maps_that_still_come_to_equal_items_come_to_both() -> None:
+    async def mapped(session: Session, name: str) -> None:
+        async for outcome in session.map(pay, [f"{name} before", "ada"], concurrency=1):
+            outcome.unwrap()
+            await asyncio.sleep(10)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            # One after the other in the first run: equal items at the same time would be refused.
+            await mapped(session, "one")
+            await mapped(session, "two")
+        next_run()
+        async with Session.open("s", store=store) as session:
+            new = asyncio.create_task(session.step(pay, "new"))
+            both = [asyncio.create_task(mapped(session, "one")), asyncio.create_task(mapped(session, "two"))]
+            assert await new == "new 0"
+            for one in both:
+                one.cancel()
+            await asyncio.wait(both)
+
+    run(main())
+    assert DONE.count(("ada", 0)) == 2
+
+
+def test_a_doubt_that_keeps_the_program_from_other_calls_is_raised_instead_of_drift() -> None:
+    """Whether a new call has drifted is known when those calls are made."""
+
+    async def first(session: Session) -> None:
+        await session.step(pay, "bob")
+        with pytest.raises(KeyError):
+            await session.step(pay, "nobody")
+        raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(OutcomeUnknownError) as doubt:
+                await session.step(pay, "nobody")
+            with pytest.raises(OutcomeUnknownError) as raised:
+                await session.step(pay, "new")
+            assert raised.value.key == doubt.value.key == session.unknown[0]
+            await session.resolve(doubt.value.key, happened=False)
+            assert await session.step(pay, "bob") == "bob 0"
+            assert await session.step(pay, "new") == "new 0"
+
+    run(main())
+    assert DONE == [("bob", 0), ("nobody", 0), ("new", 0)]
+
+
+def test_drift_from_a_call_in_doubt_says_that_it_is_in_doubt() -> None:
+    async def first(session: Session) -> None:
+        with pytest.raises(KeyError):
+            await session.step(pay, "nobody")
+        raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError) as raised:
+                await session.step(pay, "new")
+            assert code_of(raised.value) == "SESS_STEP_DRIFT"
+            (key,) = session.unknown
+            assert f"If it did not: `await session.resolve({key!r}, happened=False)`" in str(raised.value)
+            await session.resolve(key, happened=False)
+            assert await session.step(pay, "new") == "new 0"
+
+    run(main())
+
+
+def test_drift_shows_a_call_that_this_run_has_not_made() -> None:
+    async def first(session: Session) -> None:
+        await session.step(pay, "ada")
+        await session.step(pay, "bob")
+        raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await asyncio.gather(session.step(pay, "new"), session.step(pay, "ada"))
+        assert 'Before: pay("bob"). Now: pay("new")' in str(raised.value)
+
+    run(main())
 
 
 # --- tasks that values tell apart ---

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Session, tool
+from holdfast import OutcomeUnknownError, Session, tool
 from holdfast.stores import MemoryStore
 from holdfast.tasks.workflows import Workflow
 from holdfast.workflow import WorkflowError
@@ -47,6 +47,26 @@ def test_XK2_an_edit_repeats_no_stored_call(edit: str):
 
     asyncio.run(runs(*EDITS[edit], tasks=[pay]))
     assert sorted(paid) == (["ada", "bob", "new"] if "item" in edit else ["ada", "bob"])
+
+
+def test_a_doubt_about_an_item_is_raised_though_another_item_was_inserted():
+    """The doubt stops the items after it, so the new one would be drift."""
+
+    @tool(effect="unsafe")
+    async def pay(who: str) -> str:
+        if who == "ada":
+            raise KeyError(who)
+        return f"paid {who}"
+
+    async def main():
+        async with MemoryStore() as store:
+            for names in ('"ada" "bob" "cy"', '"new" "ada" "bob" "cy"'):
+                with pytest.raises(OutcomeUnknownError if "new" in names else WorkflowError):
+                    async with Session.open("s", store=store) as session:
+                        source = f"(map (lambda (who) (pay :who who)) (list {names}) :limit 2)"
+                        await Workflow(source, name="flow", tasks=[pay]).run(session)
+
+    asyncio.run(main())
 
 
 def test_XK2_equal_calls_of_items_keep_their_results_when_an_item_is_inserted():

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.faults import Cause, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.once.identity import identity_of, key_of, short_name, suffix
-from holdfast.once.records import StepEnded, may_have_happened
+from holdfast.once.records import StepEnded, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -166,6 +166,11 @@ def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: s
         f"`await session.accept({key!r})`. If this is another one: `session.keyed(…).step(…)`, a turn of its own, or "
         f"`holdfast sessions fork {session} NEW`"
     )
+    if is_doubtful(stored):
+        message += (
+            f".\nNobody knows yet whether the stored call happened. If it did not: `await session.resolve({key!r}, "
+            f"happened=False)`, and this one runs"
+        )
     context = {
         "session_id": session,
         "step": stored.step,

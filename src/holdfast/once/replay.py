@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -12,7 +13,7 @@ from holdfast.once.place import task_of, whom_of, work_for_others
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from holdfast.once.identity import Recorded
 
@@ -55,6 +56,8 @@ class Use(msgspec.Struct, eq=False):
     """A call has returned from it. The next call with the same arguments is another use."""
     busy: bool = False
     """A call is in it now."""
+    refused: Exception | None = None
+    """What a call in it raises that has not begun yet: an equal call came that nothing tells from it."""
     ended: Signal | None = None
     """Set when that call ends. It is made by the first one that waits for it."""
     left: tuple[Any, ...] = ()
@@ -67,7 +70,7 @@ class Use(msgspec.Struct, eq=False):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # If the call fails or is cancelled, the next call with these arguments is the same use, not a second one.
-        self.busy, self.taken = False, kind is None
+        self.busy, self.taken, self.refused = False, kind is None, None
         if self.ended is not None:
             self.ended.set()
             self.ended = None
@@ -255,6 +258,17 @@ class Uses:
             # An equal call that stood outside, before the program was changed.
             uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=""), ())]
         return [use.name for use in uses if not use.is_seen(attempts) and use.name not in self._called]
+
+    def next_of(self, calls: Mapping[Identity, int], attempts: Attempts) -> Iterator[str]:
+        """Yield the names of the known steps that so many calls of each kind, which are still to come, will be."""
+        for identity, number in calls.items():
+            free = (use.name for use in self._by_identity.get(identity, ()) if use.is_free(attempts))
+            yield from islice(free, number)
+
+    def ended(self, identity: Identity, attempts: Attempts) -> list[str]:
+        """Return the names of the calls of this function that the program has made in this run, and that have ended, however they did."""
+        uses = self._by_function.get((identity.fn, identity.place), ())
+        return [use.name for use in uses if use.is_seen(attempts) and not use.busy]
 
     def _perhaps_not_called(self, fn: str, place: str, attempts: Attempts) -> list[Use]:
         if attempts:

@@ -75,6 +75,9 @@ def check_apart(uses: Uses, name: str, calling: Calling, journal: Journal) -> No
         task = None if use.owner is None else use.owner()
         mine = {asyncio.current_task(), calling.owner() if calling.owner else None} if use.busy else around
         if task is not None and not task.done() and task not in mine:
+            if use.busy:
+                # Whoever then gives a key to each of them would make this one once more.
+                use.refused = InvalidError.saying("session.step", _APART.format(name=name), _EQUAL.format(name=name))
             raise InvalidError.saying("session.step", _APART.format(name=name), _EQUAL.format(name=name))
 
 

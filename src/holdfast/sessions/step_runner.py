@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
+from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.once.doubt import (
     UnsettledError,
     check_not_repeated,
@@ -48,6 +48,7 @@ from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
+from holdfast.sessions.batch import Batch
 from holdfast.sessions.call import Call, Step, call_of, check_declared, check_function
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
@@ -85,24 +86,12 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import NewAudit, Receipt
 
-__all__ = ["SESSION_FAILURES", "StepRunner"]
+__all__ = ["StepRunner"]
 
 T = TypeVar("T")
 
-SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
-"""Failures of the session itself. They are not the outcome of one item, because every other step would fail too."""
-
-
 _PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)})
 """Types of results that nobody awaits."""
-
-
-class _Batch(NamedTuple):
-    """The items of a `map`."""
-
-    owner: Callable[[], Any]
-    """Returns the task that called `map`: its items are calls of that task, in their order."""
-    failed: list[Use]
 
 
 class StepRunner:
@@ -119,6 +108,8 @@ class StepRunner:
         self._uses = Uses(self._memory.steps_of(turn), called=called)
         self._questions = Uses(self._memory.questions_of(turn))
         self._numbered = Uses({})
+        self._batches: list[Batch] = []
+        """The calls of `map` that run."""
 
     async def step(
         self,
@@ -126,7 +117,7 @@ class StepRunner:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         key: str = "",
-        batch: _Batch | None = None,
+        batch: Batch | None = None,
     ) -> Any:
         """Run a step, or return its stored result.
 
@@ -221,31 +212,22 @@ class StepRunner:
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
         options.count("map.concurrency", concurrency)
-        running: deque[asyncio.Task[Outcome[Any]]] = deque()
-        batch = _Batch(task_here(), [])
+        batch = Batch(self._journal, task_here(), fn, items)
+        self._batches.append(batch)
         try:
             for item in items:
                 # Wait for the oldest task: this keeps the order of the items, and bounds how many results are held.
-                if len(running) >= concurrency:
-                    yield await running.popleft()
-                running.append(asyncio.ensure_future(self._outcome(fn, item, batch)))
-            while running:
-                yield await running.popleft()
+                if len(batch.running) >= concurrency:
+                    yield await batch.running.popleft()
+                batch.start(partial(self.step, fn, (item,), {}, batch=batch))
+            while batch.running:
+                yield await batch.running.popleft()
         finally:
             # The caller may leave the loop early, or an item may have raised.
-            await _stop(running)
+            self._batches.remove(batch)
+            await batch.stop()
             for use in batch.failed:
                 self._uses.release(use)
-
-    async def _outcome(self, fn: Callable[..., Any], item: Any, batch: _Batch) -> Outcome[Any]:
-        try:
-            return Ok(await self.step(fn, (item,), {}, batch=batch))
-        except HoldfastError as error:
-            if error.fault.code in SESSION_FAILURES:
-                raise
-            return Err(error.fault, error)
-        except Exception as error:  # noqa: BLE001 - any failure of an item is its outcome
-            return Err(self._journal.fault_of(error), error)
 
     @property
     def _memory(self) -> SessionMemory:
@@ -350,13 +332,20 @@ class StepRunner:
             # Other tasks may still be on their way to the steps that the log knows. Let them come first.
             later: StepDecision | None
             later = await let_others_act(self._journal, other_decision, patience=PATIENCE_S, but=set())
-            if later is not None:
-                decision = later
+            decision = self._decide_unsafe(call, use) if later is None else later
+        if isinstance(decision, Drifted):
+            self._check_no_doubt(call)
         if isinstance(decision, Unknown):
             # Somebody may have resolved it in another process.
             await self._journal.catch_up()
             decision = self._decide_unsafe(call, use)
         return decision
+
+    def _check_no_doubt(self, call: Call) -> None:
+        """Raise the error of a call of this function that is in doubt: it may keep the program from the calls that it is compared with."""
+        for name in self._uses.ended(call.identity, attempts_around()):
+            if self.may_have_happened(name):
+                raise self._unknown(name)
 
     def _repeated(self, call: Call, name: str) -> StepDecision | None:
         """Raise if the call only repeats one that somebody had to find something out about, unless somebody said what it is."""
@@ -380,6 +369,10 @@ class StepRunner:
         identities = () if call.identity.key or name in steps else call.identities
         others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
         missing = others and self._uses.without_those_of(whom_alive(self._journal), use.task or "", others)
+        if missing and self._batches:
+            to_come = sum((batch.to_come() for batch in self._batches), Counter[Identity]())
+            coming = set(self._uses.next_of(to_come, attempts))
+            missing = [other for other in missing if other not in coming]
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in missing if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
@@ -444,6 +437,9 @@ class StepRunner:
 
     async def _start_and_call(self, step: Step, *, repeats: bool) -> Any:
         await self._started(step, repeats=repeats)
+        if step.use.refused is not None:
+            await self._write_not_called(step)
+            raise step.use.refused
         return await self._call(step)
 
     async def _call(self, step: Step) -> Any:
@@ -573,9 +569,11 @@ class StepRunner:
     async def _not_called(self, step: Step, writing: asyncio.Future[Any]) -> None:
         await asyncio.wait((writing,))
         if not writing.cancelled() and writing.exception() is None:
-            ended = self._end_of(step, Fault.of("TOOL_CANCELLED"), evidence=NOT_CALLED)
-            with _left_open(self._journal.runtime):
-                await self._journal.write(ended)
+            await self._write_not_called(step)
+
+    async def _write_not_called(self, step: Step) -> None:
+        with _left_open(self._journal.runtime):
+            await self._journal.write(self._end_of(step, Fault.of("TOOL_CANCELLED"), evidence=NOT_CALLED))
 
     def _ended(self, step: Step, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
@@ -678,12 +676,6 @@ class StepRunner:
         known = self._memory.steps_of(self.turn)[name] if known is None else known
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
-
-
-async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _left_open(runtime: Runtime | None) -> Suppression:

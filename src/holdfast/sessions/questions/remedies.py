@@ -16,9 +16,9 @@ from holdfast.once.doubt import OUTCOMES
 from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
+from holdfast.sessions.batch import SESSION_FAILURES
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
-from holdfast.sessions.step_runner import SESSION_FAILURES
 from holdfast.sessions.stored_types import hints
 
 if TYPE_CHECKING:
