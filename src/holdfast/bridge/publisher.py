@@ -132,9 +132,7 @@ def parts(text: str) -> Iterator[str]:
 
 
 def _entries(messages: Any) -> tuple[NewEntry, ...]:
-    return tuple(
-        NewEntry(type=type_, body=_encoded(payload), id=fresh_id()) for type_, payload in messages
-    )
+    return tuple(NewEntry(type=type_, body=_encoded(payload), id=fresh_id()) for type_, payload in messages)
 
 
 def _encoded(payload: Any) -> bytes:
