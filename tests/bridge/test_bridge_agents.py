@@ -15,6 +15,7 @@ from bridge_kit import LIMIT, Model, Raw, limits, offsets, raw, serving
 
 from holdfast import Agent, Backoff, Policy, Runtime, tool
 from holdfast.agents import CommandAgent, FunctionAgent
+from holdfast.bridge import Client, Question, SessionEvent, State, ToolCalled
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.turn import Turn
 from holdfast.events import Failed
@@ -808,5 +809,45 @@ def test_half_a_character_loses_nothing_that_is_said(says: bool) -> None:
             assert await client.said() == "😀 two \ufffd"
             await client.say("again")
             assert await client.said() == ("😀 one \ufffd" if says else "😀 two \ufffd")
+
+    run(work)
+
+
+def test_a_number_that_no_frame_may_have_keeps_no_call_from_its_approval() -> None:
+    """Amounts in the smallest unit of a currency may have more than 64 bits. Clients read them as texts, and exactly those run."""
+    paid = []
+    wei = 10**21 + 1
+
+    @tool(effect="unsafe")
+    async def pay(wei: int) -> str:
+        paid.append(wei)
+        return "paid"
+
+    calls = Reply(calls=(ToolCall(id="c", name="pay", arguments={"wei": wei}),))
+
+    async def work() -> None:
+        async with serving(Agent("payer", Model(calls, Reply(text="Done.")), [pay])) as bridge:
+            async with Client(bridge.ws_url, token="token") as client, client.create("s") as session:
+                await session.send("pay")
+                seen = []
+                async for message in session:
+                    seen.append(message)
+                    match message:
+                        case Question():
+                            assert message.params == {"wei": str(wei)}
+                            assert message.id in {each.id for each in await asked(bridge.ws_url)}
+                            await session.answer(message.id, True)
+                        case SessionEvent(event="turn_ended"):
+                            break
+                assert {"wei": str(wei)} in [each.params for each in seen if isinstance(each, ToolCalled)]
+            assert paid == [wei]
+
+    async def asked(url: str) -> list[Question]:
+        """Return what another client of the session is asked that joins now."""
+        async with Client(url, token="token") as other, other.join("s", history="none") as session:
+            async for message in session:
+                if isinstance(message, State):
+                    return list(message.questions)
+        return []
 
     run(work)

@@ -25,7 +25,7 @@ def count(*entries: tuple[str, dict[str, Any]]) -> int:
     found = Deaths()
     for type_, body in entries:
         found = found.after(type_, body)
-    return found.count
+    return found.in_a_row
 
 
 def test_a_death_counts_while_the_agent_works_and_nothing_gets_done() -> None:

@@ -253,6 +253,25 @@ def test_many_connections_of_one_token_read_no_more_than_one(path):
     run(scenario())
 
 
+@pytest.mark.parametrize("replays_log", [True, False])
+def test_the_events_of_a_session_in_use_are_all_that_its_store_has(replays_log):
+    """A client that got a gap reads them here, also if the bridge sends it nothing older than what it holds."""
+
+    async def scenario():
+        settings = limits(ring_bytes=600, replays_log=replays_log)
+        async with serving(limits=settings) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            for number in range(20):
+                await client.say(f"message {number}")
+            async with httpx.AsyncClient(base_url=bridge.url, headers={"Authorization": "Bearer token"}) as http:
+                page = (await http.get("/sessions/s/events")).json()
+                assert [event["offset"] for event in page["events"]] == list(range(1, 21))
+                assert len(bridge.hub.sessions["s"].clients) == 1
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("status", [0, 3, "a text"])
 def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(status, caplog):
     async def agent(turn):

@@ -346,7 +346,7 @@ class AgentRunner:
         if found.open_stream:
             # The process that wrote it is gone. Its messages do not count.
             self._publisher.put("stream_end", {"stream_id": found.open_stream, "finish_reason": "error"})
-        deaths = found.deaths.count
+        deaths = found.deaths.in_a_row
         if found.is_cut and deaths > MOST:
             title = f"{_died(deaths)} It is given up: send it again to try once more."
             await self._turn_failed(session, Fault.of("SYS_PROCESS_EXIT", title), "failed", title)

@@ -31,7 +31,7 @@ MOST = len(_RESTS_S)
 class Deaths(NamedTuple):
     """What a log says about the deaths in its last turn: `deaths = deaths.after(entry.type, body)` for each entry."""
 
-    count: int = 0
+    in_a_row: int = 0
     """How many processes died in a row while the agent worked on the turn, without anything done in between."""
     is_at_work: bool = False
 
@@ -43,12 +43,12 @@ class Deaths(NamedTuple):
             case "step_ended" if body.get("ok"):
                 return Deaths(is_at_work=True)
             case "turn_continued":
-                return Deaths(self.count, is_at_work=True)
+                return Deaths(self.in_a_row, is_at_work=True)
             case "interaction_raised":
-                return Deaths(self.count)
+                return Deaths(self.in_a_row)
             case "session_paused":
                 died = self.is_at_work and body.get("reason") == "crash"
-                return Deaths(self.count + died)
+                return Deaths(self.in_a_row + died)
             case _:
                 return self
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from holdfast.sessions.questions.question import TOOL_CALL
-from holdfast.wire.envelope import stamp, write
+from holdfast.wire.envelope import may_have_long_number, stamp, write
 from holdfast.wire.messages import DURABLE
 from holdfast.wire.replay import Held
 
@@ -86,6 +86,10 @@ def _frame(message: tuple[str, dict[str, Any]], place: Place, redactor: Redactor
     type_, payload = message
     offset, id_, stored_at, session, epoch = place
     written = _ENCODER.encode(payload)
+    if may_have_long_number(written):
+        # A client rejects a frame with a number of more than 64 bits, and would wait for it for ever.
+        payload = _readable(payload)
+        written = _ENCODER.encode(payload)
     if len(written) > _MOST_BYTES or not redactor.keeps(written):
         written = _ENCODER.encode(fitting(payload, redactor))
     timestamp = stamp(stored_at)
@@ -199,7 +203,7 @@ def approval_payload(raised: dict[str, Any]) -> dict[str, Any]:
     payload = {
         "tool_call_id": tool_call_of(raised),
         "tool": str(details["tool"]),
-        "params": params,
+        "params": _readable(params),
         **exact(params),
         "description": str(question.get("prompt", "")),
         "question_id": str(raised.get("id", "")),
@@ -229,6 +233,19 @@ def _is_rounded(value: Any) -> bool:
             return any(map(_is_rounded, value))
         case _:
             return False
+
+
+def _readable(value: Any) -> Any:
+    """Return a value with whole numbers of more than 64 bits as texts."""
+    match value:
+        case int():
+            return value if -(2**63) <= value < 2**64 else str(value)
+        case dict():
+            return {name: _readable(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_readable(each) for each in value]
+        case _:
+            return value
 
 
 def notification_of(frame: bytes) -> str | None:

@@ -252,8 +252,9 @@ class SessionRoutes:
 
     @asynccontextmanager
     async def _log(self, record: SessionRecord) -> AsyncIterator[LiveSession]:
-        # One that is in use knows its log already. It counts nobody who only reads.
-        live = self._hub.sessions.get(record.id) or self._made(record)
+        # One that is in use knows its log already, and counts nobody who only reads. But here everything can be read that the store has.
+        in_use = self._hub.sessions.get(record.id) if self._hub.settings.replays_log else None
+        live = in_use if in_use is not None and in_use.epoch == record.epoch else self._made(record)
         await live.catch_up()
         yield live
 

@@ -211,7 +211,7 @@ class _Attached:
             if is_script and not line.startswith("/"):
                 # Its next line may answer a question that the turn of this one asks.
                 await self._settled()
-            if line.strip():
+            if line.strip() and not self._is_for_another(line):
                 # While the connection is lost, a message waits, and the user can go on typing, or leave.
                 task = asyncio.create_task(self._typed(session, line))
                 self._sends.add(task)
@@ -228,9 +228,6 @@ class _Attached:
 
     async def _typed(self, session: RemoteSession, line: str) -> None:
         word = line.strip()
-        if self._is_unread() and not word.startswith("/"):
-            why = "before this question was shown" if self._asked else "for a question that is closed"
-            return narrate(f"typed {why}, so nothing was sent; type it again: {_short(line)}")
         try:
             if word == "/stop":
                 await session.stop()
@@ -259,9 +256,14 @@ class _Attached:
                 self._exit = Exit(error.fault.entry.exit_code)
         return None
 
-    def _is_unread(self) -> bool:
-        """Whether what a line is for has only just changed. What a script sends is meant for what comes."""
-        return asyncio.get_running_loop().time() - self._asked_at < _UNREAD_S and sys.stdin.isatty()
+    def _is_for_another(self, line: str) -> bool:
+        """Say so if a line was typed for a question that stood there before. What a script sends is meant for what comes."""
+        is_read = asyncio.get_running_loop().time() - self._asked_at >= _UNREAD_S
+        if is_read or line.startswith("/") or not sys.stdin.isatty():
+            return False
+        why = "before this question was shown" if self._asked else "for a question that is closed"
+        narrate(f"typed {why}, so nothing was sent; type it again: {_short(line)}")
+        return True
 
     def _note_asked(self, *, by_user: bool = False) -> None:
         asked = next(iter(self._questions), "")

@@ -28,6 +28,7 @@ __all__ = [
     "Violation",
     "encode",
     "is_timestamp",
+    "may_have_long_number",
     "read",
     "read_json",
     "stamp",
@@ -244,14 +245,19 @@ def _is_abusive(data: bytes) -> bool:
     """
     # Most messages have few brackets and no long number. Only of the others the strings are taken out.
     many = data.count(b"{") + data.count(b"[") > MAX_DEPTH
-    if not many and _LONG_NUMBER not in data.translate(_DIGITS_ONLY):
+    if not many and not may_have_long_number(data):
         return False
     bare = _STRING.sub(b"", data)
     if _is_deep(bare):
         return True
-    if _LONG_NUMBER not in bare.translate(_DIGITS_ONLY):
+    if not may_have_long_number(bare):
         return False
     return not all(_is_number(found.group()) for found in _LONG_NUMBERS.finditer(bare))
+
+
+def may_have_long_number(data: bytes) -> bool:
+    """Whether something in JSON, perhaps in a text, has so many digits as a whole number of more than 64 bits."""
+    return _LONG_NUMBER in data.translate(_DIGITS_ONLY)
 
 
 def _is_deep(bare: bytes) -> bool:
