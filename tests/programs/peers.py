@@ -133,7 +133,7 @@ def _play(program: Program, peer: str, counted: Counted) -> None:
         last = ends[-1]
         counted.ended += last.how == "ended"
         if last.how != "ended":
-            kind = last.error or last.how
+            kind = last.code or last.error or last.how
             counted.errors[kind] = counted.errors.get(kind, 0) + 1
         _add(program, folder, counted)
     finally:
