@@ -132,6 +132,10 @@ def _peers(given: argparse.Namespace) -> int:
                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
         )
+    for each in found:
+        if each.errors:
+            raised = sorted(each.errors.items(), key=lambda kind: -kind[1])
+            print(f"{PEERS[each.peer]} did not end:", ", ".join(f"{error} {number}" for error, number in raised))
     missing = [each for each in found if each.problem]
     for each in missing:
         print(f"\nNOT MEASURED: {PEERS[each.peer]}: {each.problem}")

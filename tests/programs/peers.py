@@ -56,7 +56,9 @@ class Counted(msgspec.Struct):
     changed: int = 0
     """Results that were shown, and were other ones in a later run."""
     ended: int = 0
-    """Programs that ended well; the others raise what an exception of the bank raises, again and again."""
+    """Programs that ended well."""
+    errors: dict[str, int] = {}
+    """What the others raise, again and again, each with the number of programs."""
     problem: str = ""
     """Why it could not be measured."""
 
@@ -128,7 +130,11 @@ def _play(program: Program, peer: str, counted: Counted) -> None:
             if is_over:
                 break
         counted.programs += 1
-        counted.ended += ends[-1].how == "ended"
+        last = ends[-1]
+        counted.ended += last.how == "ended"
+        if last.how != "ended":
+            kind = last.code or last.error or last.how
+            counted.errors[kind] = counted.errors.get(kind, 0) + 1
         _add(program, folder, counted)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
