@@ -15,6 +15,7 @@ import runpy
 import signal
 import socket
 import sys
+from multiprocessing import util
 from typing import Any, NoReturn
 
 import msgspec
@@ -165,15 +166,14 @@ class _Leave:
 
 def _end_fork(error: BaseException | None) -> NoReturn:
     """End a fork of this process that has left the method, as it would end by itself, before it uses what belongs to the actor."""
-    code = error.code if isinstance(error, SystemExit) else None if error is None else 1
-    if error is not None and not isinstance(error, SystemExit):
+    code = error.code if isinstance(error, SystemExit) else error
+    if code is not None and not isinstance(code, int):
+        assert error is not None
         sys.excepthook(type(error), error, error.__traceback__)
-    elif isinstance(code, str):
-        sys.stderr.write(f"{code}\n")
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+        code = 1
+    # What multiprocessing does at the end of its forks: what the fork has printed is still in its buffers.
+    util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001
+    os._exit(code or 0)
 
 
 def _silence_forks(connection: socket.socket) -> None:
