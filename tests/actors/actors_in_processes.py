@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -67,6 +68,24 @@ class Worker(Actor, host="process", timeout=60):
                 raise KeyError("plan")
             case "odd":
                 raise OddError(1, 2)
+
+    async def fork(self, how: str) -> int:
+        """Return the exit code of a fork that leaves this method as `how` says."""
+        child = os.fork()
+        if child == 0:
+            match how:
+                case "exits":
+                    raise SystemExit(7)
+                case "raises":
+                    raise KeyError("in the fork")
+                case "returns":
+                    return 1_000
+                case "writes":
+                    for number in range(3, 64):
+                        with contextlib.suppress(OSError):
+                            os.write(number, b"from the fork")
+                    os._exit(9)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])  # noqa: ASYNC222 - as above
 
     async def start_sleeper(self) -> int:
         # It has another session, no environment and no parent.

@@ -67,6 +67,17 @@ def test_values_travel_by_the_annotations_and_the_state_is_kept():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("how", "code"), [("exits", 7), ("raises", 1), ("returns", 0), ("writes", 9)])
+def test_a_fork_of_an_actor_answers_nothing_in_its_name(how, code):
+    async def main():
+        async with actor(Worker) as (host, _):
+            assert await host.ref.ask(Worker.add, 2) == 2
+            assert await host.ref.using(timeout=20).ask(Worker.fork, how) == code
+            assert await host.ref.ask(Worker.add, 3) == 5
+
+    asyncio.run(main())
+
+
 def test_a_told_message_that_fails_is_reported():
     events = []
     runtime = Runtime()

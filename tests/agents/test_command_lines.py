@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.agents import Retrying, Text, ToolCalled, ToolReturned
 from holdfast.agents.command_faults import command_fault
 from holdfast.agents.command_lines import FORMS, Guessing, Report, form_of
+from holdfast.agents.command_lines.report import number
 from holdfast.policies.models.usage import Usage
 from holdfast.tools.process_error import Finished
 
@@ -39,6 +40,12 @@ def fault_of_lines(form: str, lines: list[str], exit_code: int = 1, stderr: str 
 
 
 # --- recorded ---
+
+
+@pytest.mark.parametrize("value", [-1, 1e308, 10**400, True, "5", None, float("nan"), float("inf")])
+def test_what_is_no_amount_is_unknown(value):
+    assert number(value) is None
+    assert (number(0), number(2**53), number(0.5)) == (0.0, 2.0**53, 0.5)
 
 
 @pytest.mark.parametrize("form", ["claude", "codex"])

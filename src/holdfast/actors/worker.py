@@ -1,7 +1,7 @@
 """The process of an isolated actor: `python -m holdfast.actors.worker SOCKET HOST`. Its host is `actors/process.py`.
 
 Invariants: it works on one message at a time. It ends when its host does, however that ends. Standard input, output and error are the
-program's own; frames go through the socket.
+program's own; frames go through the socket. A fork of it, which a method makes, is not the actor: it says nothing in its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import runpy
 import signal
 import socket
 import sys
-from typing import Any
+from multiprocessing import util
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -41,6 +42,7 @@ class Worker:
         self._leaving: Shutdown | None = None
         self._stop: Stop | None = None
         self._main = asyncio.current_task()
+        self._pid = os.getpid()
 
     async def run(self) -> None:
         """Make the actor and work until the host ends it, or it ends itself."""
@@ -104,7 +106,11 @@ class Worker:
             args, kwargs = self._values.unpack_call(handler, call.args)
             with Budget(seconds=call.seconds) if call.seconds is not None else contextlib.nullcontext():
                 value = await handler(self._instance, *args, **kwargs)
+            if os.getpid() != self._pid:
+                _end_fork(None)
         except BaseException as error:
+            if os.getpid() != self._pid:
+                _end_fork(error)
             if isinstance(error, asyncio.CancelledError) and self._stop is not None:
                 raise
             failure = _failure(error, self._on)
@@ -156,6 +162,31 @@ class _Leave:
             "only `self.stop()` of what actors can do with others",
             "`ref`, `watch` or `children`",
         )
+
+
+def _end_fork(error: BaseException | None) -> NoReturn:
+    """End a fork of this process that has left the method, as it would end by itself, before it uses what belongs to the actor."""
+    code = error.code if isinstance(error, SystemExit) else error
+    if code is not None and not isinstance(code, int):
+        assert error is not None
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    # What multiprocessing does at the end of its forks: what the fork has printed is still in its buffers.
+    util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001
+    os._exit(code or 0)
+
+
+def _silence_forks(connection: socket.socket) -> None:
+    """Let forks of this process have something else in the place of the socket: what they write there would come from the actor."""
+    number = connection.fileno()
+
+    def silence() -> None:
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number, inheritable=False)
+            os.close(nowhere)
+
+    os.register_at_fork(after_in_child=silence)
 
 
 def _load(begin: Begin) -> Any:
@@ -232,6 +263,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     # Programs that the actor starts must not hold the socket: the host could not see this process end.
     connection.set_inheritable(False)
+    _silence_forks(connection)
     asyncio.run(serve(connection))
 
 

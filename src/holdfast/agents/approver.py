@@ -22,6 +22,7 @@ from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from holdfast.agents.approval import Grant, Permission, Proposal
     from holdfast.policies.decide import Effect
@@ -80,11 +81,11 @@ def working_for(caller: Terms | None) -> Iterator[None]:
         _CALLER.reset(token)
 
 
-def _both(one: frozenset[str] | None, other: Any) -> frozenset[str] | None:
+def _both(one: AbstractSet[str] | None, other: AbstractSet[str] | None) -> frozenset[str] | None:
     """Return the names that are in both sets; None is all names."""
     if one is None or other is None:
-        return one if other is None else frozenset(other)
-    return one & frozenset(other)
+        return None if one is other else frozenset(one or other or ())
+    return frozenset(one & other)
 
 
 _MOST_QUESTIONS = 3

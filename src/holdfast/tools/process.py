@@ -556,7 +556,7 @@ class Process:
 
             await process.stop()
         """
-        if self._done.done():
+        if self._done.done() or not self._tree.is_ours:
             return
         if self._reason is None and self._exit_code is None:
             self._reason = StopReason("stopped", None)
@@ -575,7 +575,7 @@ class Process:
 
         process.kill()
         """
-        if self._done.done():
+        if self._done.done() or not self._tree.is_ours:
             return
         if self._reason is None and self._exit_code is None:
             self._reason = StopReason("stopped", None)

@@ -48,6 +48,7 @@ class ProcessTree:
     def __init__(self, root: int, mark: Mark) -> None:
         """Take a process that was just started with the mark in its environment."""
         self.root = root
+        self._owner = os.getpid()
         self._mark = mark
         self._numbers = {mark.number} - {0}
         """The numbers that tell a member: our own, and those of commands that members have started with marks of their own."""
@@ -59,6 +60,11 @@ class ProcessTree:
     def sees_all(self) -> bool:
         """Whether processes that have left the group are seen too. Only Linux shows them."""
         return self._walks
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process started the root. A fork of it has a copy of everything here, and none of the processes."""
+        return self._owner == os.getpid()
 
     def others(self) -> list[Member]:
         """Return the living processes of the tree besides the root. Where `sees_all` is False, an empty list means nothing."""
@@ -82,6 +88,8 @@ class ProcessTree:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the group, and to every process of the tree outside of it."""
+        if not self.is_ours:
+            return
         # The others are found first: they may lose their parent, and with it the way to be found, when the group gets the signal.
         outside = [member for member in self.others() if member.group != self.root]
         with suppress(ProcessLookupError, PermissionError):  # the group has ended, or is another user's

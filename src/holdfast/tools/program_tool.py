@@ -63,11 +63,12 @@ def process_tool(
 
         from holdfast.tools import Toolbox, process_tool
 
-        count_lines = process_tool("count_lines", ["wc", "-l", "{path}"], effect="read")
+        count_lines = process_tool("count_lines", ["wc", "-l", "--", "{path}"], effect="read")
         toolbox = Toolbox([count_lines])
 
     command: the program and its arguments; `{path}` stands for the argument `path` of the tool, which is a text. Or a function with
-        typed parameters that returns the command. There is no shell, so an argument cannot become a second command.
+        typed parameters that returns the command. There is no shell, so an argument cannot become a second command. It can be an option of
+        the program: put `"--"` before it.
     effect, retry, codes, verify, check, output_cap: as for `@tool`. With `effect="keyed"` the program finds the key of the call
         in HOLDFAST_CALL_KEY.
     timeout, idle, grace, guarded, cwd, env, pass_secrets: as for `run`.

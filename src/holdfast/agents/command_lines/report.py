@@ -135,9 +135,14 @@ def _joined(first: str, second: str) -> str:
     return f"{first}\n{second}" if first and second and not first[-1].isspace() else first + second
 
 
+_MOST = 2**53
+"""The largest number that JSON can hold in every language."""
+
+
 def number(value: Any) -> float | None:
-    """Return a number of JSON that is not negative; None for anything else."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+    """Return a number of JSON that is not negative; None for anything else, and for what is no count of anything: 1e308 dollars."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= _MOST else None
 
 
 def text_of(content: Any) -> str:
