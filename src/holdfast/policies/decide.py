@@ -87,9 +87,9 @@ BEFORE_LESSER_ANSWER = 9
 but a person who gets "sorry" should get it while still there."""
 SHORT_WAIT_S = 5.0
 """How long a call waits for its turn although it does not wait for circuits."""
-BEFORE_FALLBACK_S = 1.5
-"""Seconds after the first wait for its turn in which a call waits although a fallback could answer: as long as the plain client waits
-before its two retries."""
+BEFORE_FALLBACK_S = 0.25
+"""Seconds in which a call waits for its turn, from the first wait on, although a fallback could answer: as long as a burst is spread.
+Longer waits bring the primary call no more answers, because the others of the same limit get its turn."""
 NO_SUCH_NAME = 3
 """Attempts at a host whose name does not exist, where no number limits them: it is misspelt, and no time helps against that."""
 SHORTEST_TRUSTED_S = 1.0
