@@ -445,6 +445,7 @@ class TargetState:
         with self._lock:
             if not permit.again:
                 self._firsts.answered(permit.started)
+                self._is_busy = bool(self._queue) or self._breaker.paced or self._firsts.is_waiting
             self._learn(permit, now, rejected=False)
             if permit.again and permit.early is not None:
                 permit.early.retry_accepted()
