@@ -534,6 +534,15 @@ def test_a_tenant_that_is_always_rejected_costs_callers_who_leave_early_no_answe
     assert answered(World(callers=(good, bad), troubles=(trouble,)), "c0.") == (15, 15)
 
 
+@pytest.mark.parametrize("door", ["stream", "function", "block", "iterator", "nested"])
+def test_callers_who_leave_early_lose_nothing_by_any_door(door: str):
+    leaves = Extra(kind="leaves", value=2.5)
+    bad = Caller(name="c1", calls=every(0.2, 150), extra=leaves, door=door)
+    good = Caller(name="c0", calls=every(2.0, 15, 0.05, takes=0.3), extra=leaves, door=door)
+    trouble = Trouble(kind="status", status=429, caller="c1", retry_after="1")
+    assert answered(World(callers=(good, bad), troubles=(trouble,)), "c0.") == (15, 15)
+
+
 @pytest.mark.parametrize(
     ("per_minute", "burst", "every_s", "count", "seconds"),
     [(120.0, 4, 0.1, 300, 3.0), (600.0, 10, 0.08, 600, 1.2), (120.0, 4, 0.33, 300, 8.0)],
