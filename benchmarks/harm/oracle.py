@@ -134,6 +134,8 @@ def groups_of(world: World) -> list[Group]:
             extra = (
                 f"{caller.extra.kind}={caller.extra.model or caller.extra.value}:{caller.name}" if caller.extra else ""
             )
+            if caller.retries is not None:
+                service += f" with {caller.retries} retries"
             key = (world.health(caller, call), caller.door, service, extra)
             by_key.setdefault(key, []).append(f"{caller.name}.{number}")
             first.setdefault(key, caller)
@@ -450,7 +452,7 @@ class _Bounds:
 
     def _expected(self) -> tuple[type[BaseException], ...]:
         sdk: tuple[type[BaseException], ...] = (anthropic.APIError, openai.APIError)
-        if self._seconds() is not None:
+        if self._seconds() is not None or (self.extra is not None and self.extra.kind == "leaves"):
             sdk = (*sdk, TimeoutError)
         if self.group.door in SDK:
             return (*sdk, asyncio.CancelledError)

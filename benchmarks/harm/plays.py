@@ -84,7 +84,7 @@ def dollars(caller: Caller) -> float:
 
 def _pool(caller: Caller) -> tuple[Any, ...]:
     """Return what callers have in common that share a pool of keys."""
-    return "pool", caller.provider, caller.region, caller.timeout
+    return "pool", caller.provider, caller.region, caller.timeout, caller.retries
 
 
 class Ring:
@@ -150,6 +150,8 @@ class Plain:
 
     def bare(self, caller: Caller, **options: Any) -> Any:
         """Return the SDK's client of a caller; callers with the same address, key and limit share one."""
+        if caller.retries is not None:
+            options = {"max_retries": caller.retries, **options}
         key = (caller.provider, caller.region, caller.key, caller.timeout, *options.items())
         if key not in self._clients:
             more = dict(options)
@@ -265,7 +267,7 @@ class Plain:
         extra = caller.extra
         if extra is None:
             return ask
-        if extra.kind in ("deadline", "seconds"):
+        if extra.kind in ("deadline", "seconds", "leaves"):
             return partial(_within, ask, extra.value)
         if extra.kind == "fallback":
             both: Ask = partial(
@@ -440,6 +442,7 @@ class Recovering(Plain):
             caller.region,
             caller.key,
             caller.timeout,
+            caller.retries,
             caller.extra if policy else None,
             named,
         )
@@ -471,6 +474,8 @@ class Recovering(Plain):
         return f"shop-{caller.door}" if caller.door in WEB else f"{caller.model}-{caller.region}-{caller.key}"
 
     def limited(self, caller: Caller, ask: Ask) -> Ask:
+        if caller.extra is not None and caller.extra.kind == "leaves":
+            return super().limited(caller, ask)
         if caller.extra is not None and (
             caller.extra.kind == "seconds" or (_falls_back(caller) and caller.extra.value)
         ):
@@ -626,8 +631,15 @@ def _count_timers(played: Played) -> None:
 async def _caller(side: Plain, caller: Caller, played: Played) -> None:
     with side.around(caller):
         ask = side.asker(caller)
+        if caller.workers:
+            ask = partial(_by_workers, ask, asyncio.Semaphore(caller.workers))
         names = [(f"{caller.name}.{number}", call) for number, call in enumerate(caller.calls)]
         await asyncio.gather(*[_call(ask, name, call, played) for name, call in names])
+
+
+async def _by_workers(ask: Ask, workers: asyncio.Semaphore, name: str, call: Call) -> str:
+    async with workers:
+        return await ask(name, call)
 
 
 async def _call(ask: Ask, name: str, call: Call, played: Played) -> None:

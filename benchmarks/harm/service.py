@@ -51,6 +51,7 @@ class Sent:
     tokens: tuple[int, int] = (0, 0)
     ended: float | None = None
     extra: float = 0.0
+    key: str = ""
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Service:
         key = "" if web else _key(request)
         attempt = self._attempts[name, model] = self._attempts.get((name, model), 0) + 1
         read = request.extensions.get("timeout", {}).get("read")
-        seen = Sent(call=name, model=model, at=self.now(), attempt=attempt, limit=read)
+        seen = Sent(call=name, model=model, at=self.now(), attempt=attempt, limit=read, key=key)
         self.sent.append(seen)
         who = (provider, region, model, key, caller.door if web else "", caller.name)
         asked = _Asked(request, body, caller, call, name, model, provider, web)

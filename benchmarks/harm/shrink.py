@@ -68,7 +68,7 @@ def _fewer_calls(caller: Caller) -> Iterator[Caller]:
 
 
 def _plainer_caller(caller: Caller) -> Iterator[Caller]:
-    for name in ("extra", "timeout", "target", "region", "key"):
+    for name in ("extra", "timeout", "target", "region", "key", "retries", "workers"):
         default = Caller.__dataclass_fields__[name].default
         if getattr(caller, name) != default:
             yield replace(caller, **{name: default})

@@ -91,6 +91,7 @@ class Extra(Brief):
     """What one caller adds: a limit, a fallback, a hedge. The twin has the same in plain lines.
 
     value: the limit; of a fallback, the seconds that the call has with it, or 0. model: that of the fallback.
+    `leaves`: each call is under `asyncio.timeout(value)`, of which Holdfast cannot know.
     shared: callers with this name share one limit of calls. priority: "high" or "low" in such a limit.
     """
 
@@ -103,7 +104,10 @@ class Extra(Brief):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Caller(Brief):
-    """Who calls: by which door, which model with which key. `target` is the name in `recover(…)`; "" is the caller's own."""
+    """Who calls: by which door, which model with which key. `target` is the name in `recover(…)`; "" is the caller's own.
+
+    retries: the client's `max_retries`. workers: so many calls at the same time, and the others wait; 0: all.
+    """
 
     name: str
     calls: tuple[Call, ...]
@@ -115,6 +119,8 @@ class Caller(Brief):
     timeout: float | None = None
     extra: Extra | None = None
     target: str = ""
+    retries: int | None = None
+    workers: int = 0
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -263,6 +269,7 @@ class World(Brief):
             "several regions": len({one.region for one in self.callers}) > 1,
             "shared target": any(one.target for one in self.callers),
             "timeout of the client": any(one.timeout for one in self.callers),
+            "retries of the client": any(one.retries is not None for one in self.callers),
             "timeout of the call": any(call.timeout for call in every),
             "cancel": any(call.cancel is not None for call in every),
             "poison": any(call.poison for call in every),
@@ -321,7 +328,24 @@ def draw(seed: int) -> World:
     if more.random() < SCENES:
         return _Scenes(seed, more).world()
     world = _with_rejections(world, random.Random(f"harm {seed} 429"))
-    return _with_pool(world, random.Random(f"harm {seed} pool"))
+    world = _with_pool(world, random.Random(f"harm {seed} pool"))
+    return _with_habits(world, random.Random(f"harm {seed} habits"))
+
+
+HABITS = 0.1
+"""The share of the callers whose clients have more retries than the SDK's, and of those who leave early."""
+
+
+def _with_habits(world: World, rng: random.Random) -> World:
+    """Sometimes let callers have more retries in their clients, or a time limit of their own around each call."""
+    callers = []
+    for caller in world.callers:
+        more = rng.choice((4, 5, 8))
+        leaves = Extra(kind="leaves", value=rng.choice((1.5, 3.0, 8.0, 30.0)))
+        retries = more if rng.random() < HABITS and caller.door in SDK else None
+        may_leave = rng.random() < HABITS and caller.extra is None and not world.sync
+        callers.append(replace(caller, retries=retries, extra=leaves if may_leave else caller.extra))
+    return replace(world, callers=tuple(callers))
 
 
 REJECTIONS = 0.1

@@ -131,6 +131,36 @@ def test_a_delay_that_no_sdk_reads_comes_after_the_attempts_of_the_plain_client(
     assert delays(only_we_read_delay=True, is_window_open=False)[2:] == [Reason.DEADLINE] * 2
 
 
+def test_when_a_limit_is_back_says_nothing_about_an_outage() -> None:
+    """A 529 may carry the headers of a limit that its call has used up. The plain client's attempts come first."""
+    asked = Fault.of("PROVIDER_OVERLOADED", retry_after=60.0)
+    known = {"bare_attempts": 3, "only_we_read_delay": True}
+    made = [decide(asked, Policy(), attempts=attempts, **known) for attempts in (1, 2, 3)]
+    assert [one.delay for one in made] == [0.4375, 0.875, 60.0]
+    assert decide(asked, Policy(), bare_attempts=3).delay == 60.0
+
+
+def test_a_tiny_delay_is_not_kept_to_after_other_keys_were_tried_at_once() -> None:
+    asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=0.001)
+    assert decide(asked, Policy(), bare_attempts=3, moves_on=True).delay == 0.001
+    assert decide(asked, Policy(), bare_attempts=3, moves_on=True, has_moved=True).delay == 0.4375
+
+
+def test_where_a_fallback_could_answer_a_call_waits_for_its_turn_only_for_a_moment() -> None:
+    turn = Fault.of("SYS_RATE_LIMITED", retry_after=0.2)
+    known = {"rejected": True, "before_another": 3, "waits_for_circuit": False}
+    decider = Decider(Policy())
+    assert decider.decide(facts(turn, Policy(), **known)).delay == 0.2
+    assert decider.decide(facts(turn, Policy(), now=0.2, **known)) == GiveUp(Reason.CIRCUIT)
+
+
+def test_the_attempts_that_a_client_makes_by_itself_do_not_use_up_the_time() -> None:
+    decider, known = Decider(Policy()), {"bare_attempts": 41, "is_window_open": True}
+    made = [decider.decide(facts(RESET, Policy(), attempts=number, **known)) for number in range(1, 42)]
+    assert all(isinstance(one, Retry) for one in made[:40])
+    assert made[40] == GiveUp(Reason.DEADLINE)
+
+
 def test_R31_how_long_to_wait_is_the_policys_to_say_although_the_classifier_would_not() -> None:
     """The classifier calls a failure whose wait is over 15 minutes not retryable."""
     judged = Fault.of("PROVIDER_RATE_LIMITED", retry_after=1800.0, retryable=False)
@@ -508,6 +538,13 @@ def test_a_request_that_fails_each_time_while_others_are_answered_is_given_up_bu
 @pytest.mark.parametrize("others", [(0, 0), (0, 30), (2, 0), (19, 45)])
 def test_a_request_that_fails_as_others_do_is_not_given_up(others: tuple[int, int]):
     assert attempts_until_given_up(INTERNAL, others) > 20
+
+
+def test_where_such_requests_failed_alone_before_the_plain_client_s_attempts_are_enough():
+    known = {"bare_attempts": 3, "fails_alone": True}
+    assert isinstance(decide(INTERNAL, Policy(), attempts=2, **known), Retry)
+    assert decide(INTERNAL, Policy(), attempts=3, **known) == GiveUp(Reason.POISON)
+    assert isinstance(decide(RESET, Policy(), attempts=3, **known), Retry)
 
 
 def test_only_a_failure_that_a_request_can_cause_is_given_up_so():

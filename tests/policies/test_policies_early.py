@@ -7,7 +7,14 @@ from random import Random
 
 import pytest
 
-from holdfast.policies.early import EXPERIMENT_S, FIRST_FREE_S, LONGEST_TRIAL_S, AnnouncedCalls, EarlyCalls
+from holdfast.policies.early import (
+    EXPERIMENT_S,
+    FIRST_FREE_S,
+    LONGEST_FREE_S,
+    LONGEST_TRIAL_S,
+    AnnouncedCalls,
+    EarlyCalls,
+)
 
 
 def after(outcomes: str, early: EarlyCalls | None = None, now: float = 0.0, *, is_early: bool = True) -> EarlyCalls:
@@ -133,6 +140,47 @@ def test_nobody_waits_longer_at_a_time_than_waiting_has_helped():
     early = after("-" * 10)
     assert early.longest_wait(0.0) == EXPERIMENT_S
     assert helped().longest_wait(EXPERIMENT_S + 20.0) == 20.0
+
+
+def test_a_call_that_is_cancelled_while_it_waits_ends_an_experiment_and_the_next_one_comes_much_later():
+    early = after("-" * 9)
+    assert not early.may_start(1.0)
+    early.lost(1.0)
+    assert early.may_start(1.0)
+    after("-" * 50, early, 1.0)
+    assert early.may_start(LONGEST_FREE_S)
+    early.retry_accepted()
+    after("-", early, 1.0 + LONGEST_FREE_S)
+    assert not early.may_start(1.0 + LONGEST_FREE_S)
+
+
+def test_one_cancelled_call_among_many_that_waiting_helps_changes_nothing():
+    early = helped()
+    after("+" * 10, early, 4.0, is_early=False)
+    early.lost(5.0)
+    assert early.is_held
+
+
+def test_where_as_many_calls_are_cancelled_while_they_wait_as_would_be_rejected_nobody_waits():
+    early = helped()
+    after("+" * 10, early, 4.0, is_early=False)
+    for _ in range(5):
+        early.lost(5.0)
+    assert early.may_start(5.0)
+
+
+def test_a_call_that_had_waited_for_most_of_its_time_counts_by_its_own_number():
+    early = helped()
+    numbers = [early.started(is_early=False) for _ in range(4)]
+    for number in numbers:
+        early.lost(9.0, number)
+    assert early.may_start(9.0)
+
+
+def test_a_cancelled_call_says_nothing_where_nobody_is_held():
+    early = EarlyCalls()
+    early.lost(1.0)
+    assert after("-" * 8, early).may_start(1.0)
 
 
 def test_an_announcement_is_believed_until_two_calls_were_accepted_all_the_same():

@@ -178,7 +178,7 @@ def after(fault, *, keys=3, moves=0, attempts=1, others=(), shut=()):
     machine.failed(0, fault, 0.0)
     for index, rest in enumerate(others, 1):
         machine.limited(index, 0.0, rest)
-    return machine.move_on(fault, 0.0, shut=shut, moves=moves, attempts=attempts, allowed=3)
+    return machine.move_on(fault, 0.0, shut=shut, moves=moves, at_once=moves, attempts=attempts, allowed=3)
 
 
 @pytest.mark.parametrize("fault", [LIMITED, DENIED])

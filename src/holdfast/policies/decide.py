@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.clock import Rng
-from holdfast.faults import CATALOG, PATIENCE_S, Code, Fault, Scope
+from holdfast.faults import CATALOG, PATIENCE_S, Code, Fault, Schedule, Scope
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 
 if TYPE_CHECKING:
-    from holdfast.faults import Schedule
     from holdfast.policies.backoff import Backoff
     from holdfast.policies.fallback import Consent
     from holdfast.policies.policy import Policy
@@ -87,7 +86,10 @@ BEFORE_LESSER_ANSWER = 9
 """Attempts before a degraded answer, where no number and no named time limits them: about 18 s. It is worth waiting for a real answer,
 but a person who gets "sorry" should get it while still there."""
 SHORT_WAIT_S = 5.0
-"""How long a call waits for its turn although a fallback could answer. A fallback costs more than a short wait."""
+"""How long a call waits for its turn although it does not wait for circuits."""
+BEFORE_FALLBACK_S = 0.25
+"""Seconds in which a call waits for its turn, from the first wait on, although a fallback could answer: as long as a burst is spread.
+Longer waits bring the primary call no more answers, because the others of the same limit get its turn."""
 NO_SUCH_NAME = 3
 """Attempts at a host whose name does not exist, where no number limits them: it is misspelt, and no time helps against that."""
 SHORTEST_TRUSTED_S = 1.0
@@ -246,7 +248,9 @@ class Facts(msgspec.Struct, kw_only=True):
     lasts: float = 0.0
     """The target answers most of its calls, so what failed is over after so many seconds; 0: nobody can say."""
     others: tuple[int, int] = (0, 0)
-    """Attempts of other calls that began after the first failure of this one: how many were answered, and how many failed."""
+    """First attempts of other calls that began after the first failure of this one: how many were answered, and how many failed."""
+    fails_alone: bool = False
+    """No other call has failed since the last answer, and the service failed on single requests before."""
     before_another: int | None = None
     """Attempts before something else answers: a fallback, or a lesser answer; None: nothing else would answer, or its time was named."""
     limited_for: float = math.inf
@@ -265,6 +269,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """Attempts that the client would make without us."""
     moves_on: bool = False
     """An attempt may go to another key at once."""
+    has_moved: bool = False
+    """One did."""
     only_we_read_delay: bool = False
     """The requested delay does not stand in `Retry-After`, so no SDK reads it: it is the reset of a limit, or in the body."""
     first_to_wait: bool = False
@@ -290,6 +296,7 @@ class Decider:
         "_owed",
         "_slept",
         "_timeouts",
+        "_turn_asked",
         "_waited",
         "_went_at_once",
         "policy",
@@ -309,6 +316,8 @@ class Decider:
         """Seconds of all waits, as long as they were meant to be."""
         self._timeouts = 0
         """Calls that a time limit ended that is not ours."""
+        self._turn_asked: float | None = None
+        """When it first had to wait for its turn."""
         self._last_turn: float | None = None
         """When it is made although it is not its turn; None: its turn comes before its time is over."""
         self._went_at_once = False
@@ -394,7 +403,11 @@ class Decider:
             return False
         if self.policy.tries(facts.fault).attempts is not None:
             return False
-        if facts.attempts < facts.bare_attempts or answered < FEWEST_ANSWERED:
+        if facts.attempts < facts.bare_attempts:
+            return False
+        if facts.fails_alone:
+            return True
+        if answered < FEWEST_ANSWERED:
             return False
         # The rule of succession: of no failure among ten others follows a share of 1 in 12.
         share = (failed + 1) / (answered + failed + 2)
@@ -408,6 +421,9 @@ class Decider:
         is_default = not is_chosen and policy.profile == "holdfast"
         is_plain = is_default and facts.attempts < facts.bare_attempts
         requested = fault.retry_after
+        if is_plain and facts.only_we_read_delay and fault.schedule is not Schedule.RATE_LIMIT:
+            # When a limit is back says nothing about an outage.
+            requested = None
         if requested is not None and self._is_too_long(requested, facts):
             # Nobody named a time for the call, and the plain client waits as long, if it reads the delay. Else its attempts come first.
             is_due = is_default and facts.attempts == facts.bare_attempts if facts.only_we_read_delay else is_plain
@@ -418,7 +434,9 @@ class Decider:
                 return GiveUp(Reason.RETRY_AFTER if requested > self.policy.max_retry_after else Reason.DEADLINE)
             # It does not fit into the time of the call. The plain client's attempts are made all the same.
             requested = None
-        if requested is not None and self._is_too_quick(requested, backoff, trusts=is_plain and not facts.moves_on):
+        if requested is not None and self._is_too_quick(
+            requested, backoff, facts, trusts=is_plain and not facts.moves_on
+        ):
             requested = None
         if requested is None and is_plain:
             # As the plain client: where a second or third attempt helps, no call may be slower than without us. Our own schedule
@@ -446,17 +464,18 @@ class Decider:
         self._last_delay = delay
         return delay
 
-    def _is_too_quick(self, requested: float, backoff: Backoff, *, trusts: bool) -> bool:
+    def _is_too_quick(self, requested: float, backoff: Backoff, facts: Facts, *, trusts: bool) -> bool:
         """Whether a requested delay is shorter than the backoff begins with, and is zero or such a delay was kept to before.
 
         Servers send `Retry-After: 0` as a default: it names no time, and the SDKs do not read it either. A client that believes a tiny
         delay each time sends thousands of requests. So only the attempts of the plain client keep to it each time, and otherwise one
-        does. The time that was saved is added to the next delay of the backoff, so that no more requests are sent than without the header.
+        does, unless it has tried other keys at once already. The time that was saved is added to the next delay of the backoff, so that
+        no more requests are sent than without the header.
         """
         first = min(backoff.wait(1), SHORTEST_TRUSTED_S)
         if requested >= first:
             return False
-        if requested and (trusts or not self._hurried):
+        if requested and not facts.has_moved and (trusts or not self._hurried):
             self._hurried, self._owed = True, self._owed + first - requested
             return False
         return True
@@ -469,7 +488,8 @@ class Decider:
             # The waits alone use up the time. A test that skips them would never come to the deadline.
             self._slept += delay
             window = self.policy.window
-            if window is not None and self._slept >= window:
+            is_plain = facts.is_window_open and facts.attempts < facts.bare_attempts
+            if window is not None and self._slept >= window and not is_plain:
                 return GiveUp(Reason.DEADLINE)
         if self._waited > max(LONGEST_WAIT_S, self.policy.window or 0.0):
             return GiveUp(Reason.PATIENCE)
@@ -478,7 +498,10 @@ class Decider:
     def _wait_for_turn(self, until_turn: float | None, facts: Facts) -> Retry | GiveUp:
         """Wait until the other side accepts more calls. The wait is an estimate: the pace may rise before it is over."""
         delay = until_turn or NEXT_PROBE_S
-        if not facts.waits_for_circuit and delay > SHORT_WAIT_S:
+        if self._turn_asked is None:
+            self._turn_asked = facts.now
+        waits = SHORT_WAIT_S if facts.before_another is None else self._turn_asked + BEFORE_FALLBACK_S - facts.now
+        if not facts.waits_for_circuit and delay > waits:
             if facts.before_another is None and self.policy.wait_for_circuit is None:
                 # Nothing else would answer, and it does not wait: it does what the plain call does.
                 return self._go_at_once()

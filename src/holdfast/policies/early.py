@@ -3,12 +3,16 @@
     early.may_start(now)                     whether a call may start before its turn
     early.started(is_early=…)                a call starts, before its turn or in turn; returns its number
     early.ended(now, number, rejected=…, …)  it was answered, or rejected because there were too many
+    early.lost(now)                          its caller did not wait any longer
 
 A rejection says that somebody's calls are too many, but not whose: the limit may be another tenant's, or the other side rejects at
 random. So calls go at once until most early ones are rejected, and then, as an experiment, all wait for their turn for three seconds.
 If most of those in turn are rejected too, the rejections do not depend on our load: calls go at once again, and the next experiment
 comes later each time. Else calls wait, as long as those in turn are rejected less than half as often as early ones. Meanwhile one
 is tried early now and then, and if such trials are accepted, nobody waits any more.
+
+A caller may have a time limit that nobody here can see, such as `asyncio.timeout`. A call that is cancelled while it waits counts as a
+rejected one. If such calls show that waiting does not help, the next experiment comes after the longest time.
 
 Invariant: nobody is told to wait longer, at a time, than waiting has helped already, or than an experiment takes.
 """
@@ -124,6 +128,7 @@ class EarlyCalls:
         "_in_turn",
         "_is_experiment",
         "_is_of_moment",
+        "_loses",
         "_trials",
         "is_held",
     )
@@ -142,6 +147,8 @@ class EarlyCalls:
         """When the latest experiment ends."""
         self._has_helped = False
         """It did the last time."""
+        self._loses = False
+        """Since the latest experiment began, a call was lost while it waited."""
         self._free_s = FIRST_FREE_S
         self._free_until = _NEVER
         """No experiment begins before."""
@@ -176,6 +183,16 @@ class EarlyCalls:
             self._in_turn.rejected(number)
         self._look(now)
 
+    def lost(self, now: float, number: int = 0) -> None:
+        """A call was cancelled that waited for its turn. `number`: its own, if it started in turn and had waited for most of its time."""
+        if not self.is_held:
+            return
+        self._loses = True
+        self._in_turn.rejected(number or self._in_turn.started())
+        # Who has less time than an experiment takes is lost to it.
+        self._ends = min(self._ends, now)
+        self._look(now)
+
     def retry_accepted(self) -> None:
         """A call was accepted that was rejected before: rejections depend on the moment, and not on the call alone."""
         self._is_of_moment = True
@@ -190,11 +207,13 @@ class EarlyCalls:
                 self.is_held = self._is_experiment = True
                 self._ends = now + EXPERIMENT_S
                 self._in_turn = _Share(calls=0.0)
+                self._loses = False
                 self._trials.begin()
         elif now < self._ends:
             pass
         elif self._in_turn.share > (MOST_IN_TURN if self._is_experiment else LESS * self._early.share):
             self.is_held = self._has_helped = self._is_of_moment = False
+            self._free_s = LONGEST_FREE_S if self._loses else self._free_s
             self._free_until = now + self._free_s
             self._free_s = min(LONGEST_FREE_S, 2 * self._free_s)
         elif self._is_experiment:

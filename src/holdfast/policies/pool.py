@@ -149,11 +149,19 @@ class PoolMachine:
             self.denied(index, now)
 
     def move_on(
-        self, fault: Fault, now: float, *, shut: Collection[int], moves: int, attempts: int, allowed: int | None
+        self,
+        fault: Fault,
+        now: float,
+        *,
+        shut: Collection[int],
+        moves: int,
+        at_once: int,
+        attempts: int,
+        allowed: int | None,
     ) -> Retry | None:
         """Decide whether a call that failed because of its key goes on with another one; None leaves it to the policy.
 
-        `moves` counts the moves so far, `attempts` the calls so far, and `allowed` the calls that the failure's schedule
+        `moves` counts the moves so far, `at_once` the calls that were repeated at once, `attempts` the calls so far, and `allowed` the calls that the failure's schedule
         allows, None for any number. A key that is ready is used at once. That is not a retry, because each other key gets one call.
         Otherwise the call waits for the first key to be ready, if that is sooner than the delay that the service
         requested for this key.
@@ -161,7 +169,7 @@ class PoolMachine:
         wait = self.soonest(now, shut=shut)
         if wait is None:
             return None
-        if wait <= 0.0 and moves < len(self._keys) - 1:
+        if wait <= 0.0 and at_once < len(self._keys) - 1:
             return Retry(0.0, None if allowed is None else max(allowed, attempts + 1), "another-key")
         # Each key has rejected it just now. However soon one of them is ready, another round at once would be a flood.
         wait = max(wait, LIMITED_REST_S)

@@ -11,14 +11,15 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from holdfast._platform import after_fork
 
 if TYPE_CHECKING:
+    from holdfast.policies.queue import Priority
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "WAITING", "Ambient", "Monotonic", "in_force", "new_run", "on_clock"]
+__all__ = ["AMBIENT", "WAITING", "Ambient", "Monotonic", "in_force", "new_run", "on_clock", "priority_of"]
 
 Monotonic: TypeAlias = Callable[[], float]
 """The `monotonic` of a runtime's clock."""
@@ -93,3 +94,13 @@ def _new_process() -> None:
 
 
 after_fork(_new_process)
+
+
+def priority_of(op: Any) -> Priority:
+    """Return the priority of an operation: that of its policy; inside another one, where nobody chose one, that of the other.
+
+    A batch is a batch through every client that it calls.
+    """
+    while op.plan.policy.priority == "normal" and op.outer is not None and not op.outer.over:
+        op = op.outer
+    return cast("Priority", op.plan.policy.priority)

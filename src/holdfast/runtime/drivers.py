@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault
 from holdfast.runtime import errors, reports
-from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.ambient import AMBIENT, priority_of
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait, Waiting
@@ -275,7 +275,7 @@ async def _limited_attempt_async(
 async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Seat:
     """Wait for a place and a start, and reserve what the call may cost; return the seat for `limiter.release`."""
     check = None if op.abort is None else op.raise_if_aborted
-    seat = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
+    seat = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, priority_of(op), op.plan)
     try:
         if op.charges is not None:
             # After the wait for a place: a call that has money set aside never waits for another call.
@@ -290,7 +290,7 @@ async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], 
 def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Seat:
     """The same as `acquire_async`, in a thread, which blocks during the waits."""
     check = None if op.abort is None else op.raise_if_aborted
-    seat = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
+    seat = limiter.acquire(op.plan.runtime, waits_until(op), check, priority_of(op), op.plan)
     try:
         if op.charges is not None:
             reserve(op, args, kwargs)
@@ -508,13 +508,15 @@ def _commandable(op: Operation, wait: Wait) -> Iterator[None]:
     commands = wait.runtime.commands
     commands.register(wait)
     op.join(wait.wake)
+    is_cut = True
     try:
         yield
+        is_cut = False
     except BaseException as stop:
         op.stopped(stop)
         raise
     finally:
-        op.leave()
+        op.leave(is_cut=is_cut)
         commands.unregister(wait)
 
 

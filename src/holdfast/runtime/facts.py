@@ -88,7 +88,9 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         reopened_for=op.reopened_for,
         limited_for=plan.limited_state.limited_for(now),
         others=_others_meanwhile(op, fault),
+        fails_alone=plan.breaks and plan.narrow.fails_alone,
         bare_attempts=bare_attempts_of(op),
+        has_moved=op.moves > 0,
         moves_on=op.adapter is not None and op.adapter.moves_on,
         only_we_read_delay=fault.retry_after is not None and _lacks_retry_after(error),
         is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
@@ -121,11 +123,10 @@ def _is_of_own_limiter(plan: Any, fault: Fault) -> bool:
 
 
 def _others_meanwhile(op: Any, fault: Fault) -> tuple[int, int]:
-    """Return how many attempts of other calls were answered, and how many failed, that began after its first failure."""
+    """Return how many first attempts of other calls were answered, and how many failed, that began after its first failure."""
     if not op.history or fault.code != "PROVIDER_INTERNAL_ERROR":
         return 0, 0
-    answered, failed = op.plan.narrow.attempts_since(op.first_failure)
-    return answered, max(0, failed - len(op.history))
+    return cast("tuple[int, int]", op.plan.narrow.first_attempts_since(op.first_failure))
 
 
 _UNKNOWN_NAME = frozenset({-2, -5, 8, 11001, 11004})
@@ -170,13 +171,22 @@ LONG_S = 60.0
 
 def cannot_wait(op: Any, now: float) -> bool:
     """Whether a wait for a circuit or a turn could be the end of the call, and the plain client would make its attempt now."""
-    return op.cut_at is not None and op.cut_at - now < LONG_S and len(op.history) < PLAIN_ATTEMPTS
+    return (
+        op.cut_at is not None
+        and op.cut_at - now < LONG_S
+        and len(op.history) < max(PLAIN_ATTEMPTS, bare_attempts_of(op))
+    )
 
 
 def tries_of(op: Any, now: float) -> int:
-    """Return the attempts made so far, for the circuit: it holds back few of the attempts that the plain client would make."""
+    """Return the attempts made so far, for circuit and pace: they hold back from `PLAIN_ATTEMPTS` on.
+
+    A client that makes more attempts by itself has as many more before they are held back.
+    """
     # A call that cannot wait counts as a new one.
-    return 0 if cannot_wait(op, now) else len(op.history)
+    made = 0 if cannot_wait(op, now) else len(op.history)
+    more = bare_attempts_of(op) - PLAIN_ATTEMPTS
+    return min(made, max(1, made - more)) if more > 0 else made
 
 
 def bare_attempts_of(op: Any) -> int:

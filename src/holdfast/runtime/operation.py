@@ -27,7 +27,7 @@ from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import SHORT_WAIT_S, Decider, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.repair import Repairs
 from holdfast.runtime import charges, errors, facts, reports
-from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
+from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock, priority_of
 from holdfast.runtime.due_repair import DueRepair
 from holdfast.runtime.fault_of import GAVE_UP_IN, gave_up_in, leave_account
 from holdfast.runtime.limits import extended, limit_of_attempt
@@ -121,8 +121,6 @@ class Operation:
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
     window_began: float | None = None
     """When the time in which attempts start began anew; None: with the operation."""
-    attempts_took = 0.0
-    """Seconds that all attempts took so far."""
     over = False
     """It has ended. Tasks that still run in its context are not in its scope."""
     observation: Observation | None = None
@@ -243,7 +241,7 @@ class Operation:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
         wait = self.target_wait
         if wait is None:
-            wait = self.target_wait = TargetWait()
+            wait = self.target_wait = TargetWait(priority_of(self))
         forced = self.goes_at_once or facts.cannot_wait(self, now)
         permit = wait.request(self.plan, state, now, facts.tries_of(self, now), forced=forced)
         if state.has_transitions:
@@ -569,6 +567,8 @@ class Operation:
         self.over, self.reason = True, reason
         if self.plan.per_operation:
             self._settle_failure(self.blamed or fault, now)
+        if fault.code == "PROVIDER_INTERNAL_ERROR" and self.attempts > facts.bare_attempts_of(self):
+            self.plan.narrow.gave_up(now)
         retryable = fault.retryable
         if reason is not Reason.NESTED or retryable:
             # Outer recoveries must not retry this failure: everything that could be tried was tried (S2-14). The fault of a
@@ -608,10 +608,10 @@ class Operation:
         if self.target_wait is not None:
             self.target_wait.join(wake)
 
-    def leave(self) -> None:
-        """The wait is over."""
+    def leave(self, *, is_cut: bool = False) -> None:
+        """The wait is over. `is_cut`: the caller did not wait any longer."""
         if self.target_wait is not None:
-            self.target_wait.leave(self.plan.monotonic())
+            self.target_wait.leave(self.plan.monotonic(), is_cut=is_cut)
 
     def waited_for(self, seconds: float, command: Command | None, *, woken: bool = False) -> None:
         """The wait is over after `seconds`. If a command ended the wait, obey it: go on at once, or raise."""
@@ -689,7 +689,7 @@ class Operation:
 
     def reopen_window(self) -> None:
         """An answer broke off that had been coming for a while: the time to begin anew counts from here."""
-        self.window_began, self.attempts_took = self.plan.monotonic(), 0.0
+        self.window_began = self.plan.monotonic()
         self._set_window(self.window_began)
 
     def shift_window(self, seconds: float) -> None:
@@ -706,13 +706,12 @@ class Operation:
     def _keep_window_open(self, now: float) -> None:
         """An attempt has failed. A window that nobody named leaves room for the attempts that the bare client makes.
 
-        Until these were made, it does not count the time of the attempts, only that of the waits between them.
+        Until these were made, it counts neither the attempts nor the waits between them.
         """
         least = facts.least_attempts_of(self)
         if least > 1:
-            self.attempts_took += now - self.attempt_started
             began = self.started if self.window_began is None else self.window_began
-            self._set_window(began + self.attempts_took if self.attempts < least else began)
+            self._set_window(now if self.attempts < least else began)
 
     def begin_step(self, name: str) -> None:
         """The next fallback is called."""

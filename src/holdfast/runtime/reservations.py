@@ -18,6 +18,7 @@ from weakref import ref
 from holdfast._lazy import lazy_module
 from holdfast._platform import after_fork
 from holdfast.policies.reservation import Claim, ReservationQueue, copy_of, rank_of
+from holdfast.runtime.ambient import priority_of
 from holdfast.runtime.event_loop import is_abandoned, present_owner
 from holdfast.runtime.locks import After, if_free, new_lock
 
@@ -44,9 +45,7 @@ class CallClaim(Claim):
     __slots__ = ("_holder", "charge_lost", "is_inside", "name", "parts", "quote", "sends", "since")
 
     def __init__(self, op: Any, charges: Any, quote: Quote | None) -> None:
-        super().__init__(
-            charges.ledger, charges.prepare(quote), rank_of(op.plan.policy.priority, op.started), present_owner()
-        )
+        super().__init__(charges.ledger, charges.prepare(quote), rank_of(priority_of(op), op.started), present_owner())
         self.hold_by(charges)
         self.charge_lost: Callable[[CallClaim], None] = charges.charge_lost()
         self.quote = quote

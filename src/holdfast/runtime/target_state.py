@@ -10,7 +10,6 @@ limiters.
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -25,6 +24,7 @@ from holdfast.policies.circuit import Verdict as _Verdict
 from holdfast.policies.early import AnnouncedCalls, EarlyCalls
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.pace import Pace
+from holdfast.policies.poison import FirstAttempts
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.limiter import limiter_for, limits_of, strictest
@@ -57,8 +57,6 @@ MISSING_S = 1.0
 """Seconds after which a woken call that has not come does not count any more."""
 SHORT_ANNOUNCED_S = 2.0
 """A call waits for so long because of what the other side announced, before it is tried whether that is true."""
-RECENT = 64
-"""So many answers and failures are remembered."""
 MOST_ALLOWANCES = 256
 """The most limits of one target whose announcements are kept."""
 _ROUNDING = 1e-6
@@ -68,7 +66,8 @@ _NONE: frozenset[str] = frozenset()
 # Every call reads these, and a global is faster than an enum's member.
 _CLOSED: Final = CircuitState.CLOSED
 _SUCCESS: Final = _Verdict.SUCCESS
-_GIVES_BACK: Final = (_Verdict.IGNORED, _Verdict.CANCELLED)
+_CANCELLED: Final = _Verdict.CANCELLED
+_GIVES_BACK: Final = (_Verdict.IGNORED, _CANCELLED)
 """Verdicts that say nothing about the callee: they only give a permit back."""
 
 
@@ -87,10 +86,10 @@ class TargetState:
         "_called",
         "_early",
         "_expects_limits",
+        "_firsts",
         "_hedge",
         "_hedge_machine",
         "_is_busy",
-        "_latest",
         "_left",
         "_limited_at",
         "_limiter_options",
@@ -139,16 +138,15 @@ class TargetState:
         """The calls under way that the pace counts, and how many others were under way when each began."""
         self._called: dict[Turn, float] = {}
         """Calls that were woken and have not come yet, and when they were woken."""
-        self._left: list[Turn] = []
-        """Calls that stopped waiting while the lock was held."""
+        self._left: list[tuple[Turn, bool]] = []
+        """Calls that stopped waiting while the lock was held, and whether they are lost: see `leave`."""
         self._early = {False: EarlyCalls(), True: EarlyCalls()}
         """What became of calls that did not wait for their turn, and of those that did: of others, and of those with a low priority."""
         self._announced = AnnouncedCalls()
         """The same of calls that the other side announced not to accept."""
         self.shares_declared = False
         """Somebody declared that its calls share a limit: they wait for their turn."""
-        self._latest: tuple[deque[float], deque[float]] = (deque(maxlen=RECENT), deque(maxlen=RECENT))
-        """When the latest calls began that were answered, and those that failed."""
+        self._firsts = FirstAttempts()
         self._expects_limits = False
         self._limited_at = -math.inf
         """When the other side last rejected a call because there were too many, or announced that it would."""
@@ -186,7 +184,7 @@ class TargetState:
         """
         with self._lock:
             if self._unsettled or self._left:
-                self._settle_given_back()
+                self._settle_given_back(now)
             self._called.pop(turn, None)
             allowance = self._allowances.get(limited_as)
             wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues else None
@@ -196,6 +194,7 @@ class TargetState:
                 # The plain client would make this attempt now. It waits only where that helps.
                 forced = (early is not None and self._goes_early(now, early, tries)) or forced
                 wait = _at_most(wait, now + self._longest_wait(now, turn, early, allowance))
+                wait = msgspec.structs.replace(wait, holds=early is self._early[low])
             answer = (None if forced else wait) or self._breaker.admit(now, tries)
             if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
@@ -318,9 +317,10 @@ class TargetState:
         if verdict is _SUCCESS:
             return self.succeed(permit, now)
         with self._lock:
-            self._settle_given_back()
+            self._settle_given_back(now)
             self._breaker.settle(permit, verdict, now, code=code, requested=requested, first=first)
-            self._latest[1].append(permit.started)
+            if first:
+                self._firsts.failed(permit.started)
             due = self._take_due(now) if self._ended(permit) else []
             changed = bool(self._breaker.pending)
         self._wake(due)
@@ -410,20 +410,26 @@ class TargetState:
             self._queue.join(turn, wake)
             self._is_busy = True
 
-    def leave(self, turn: Turn, now: float) -> None:
-        """The call does not wait any more, because it was woken, its time is over, or it was cancelled."""
+    def leave(self, turn: Turn, now: float, *, is_lost: bool = False) -> None:
+        """The call does not wait any more: it was woken, its time is over, or it was cancelled.
+
+        `is_lost`: it was cancelled, and the plain client would have made its attempt by then.
+        """
         # As in `_give_back`: the garbage collector may come here while this thread holds the lock, so nobody waits for it.
-        self._left.append(turn)
+        self._left.append((turn, is_lost))
         # A call that was woken has left already. Only one that left by itself makes room for the next.
-        due = if_free(self._lock, lambda: self._take_due(now) if self._remove_left() else [])
+        due = if_free(self._lock, lambda: self._take_due(now) if self._remove_left(now) else [])
         self._wake(due or [])
 
-    def _remove_left(self) -> bool:
+    def _remove_left(self, now: float) -> bool:
         """Remove the calls that stopped waiting; return whether one of them was still in the queue."""
         removed = False
         while self._left:
-            removed |= self._queue.leave(self._left.pop())
-        self._is_busy = bool(self._queue) or self._breaker.paced
+            turn, is_lost = self._left.pop()
+            removed |= self._queue.leave(turn)
+            if is_lost:
+                self._early[turn.priority == "low"].lost(now)
+        self._is_busy = bool(self._queue) or self._breaker.paced or self._firsts.is_waiting
         return removed
 
     def _ended(self, permit: Permit) -> bool:
@@ -437,7 +443,9 @@ class TargetState:
     def _accepted(self, permit: Permit, now: float) -> None:
         """A call was answered: those who wait may follow."""
         with self._lock:
-            self._latest[0].append(permit.started)
+            if not permit.again:
+                self._firsts.answered(permit.started)
+                self._is_busy = bool(self._queue) or self._breaker.paced or self._firsts.is_waiting
             self._learn(permit, now, rejected=False)
             if permit.again and permit.early is not None:
                 permit.early.retry_accepted()
@@ -459,14 +467,24 @@ class TargetState:
         if permit.early is not None and permit.number:
             permit.early.ended(now, permit.number, rejected=rejected, is_early=permit.forced, first=permit.first)
 
-    def attempts_since(self, since: float) -> tuple[int, int]:
-        """Return how many of the latest attempts that began since then were answered, and how many failed.
+    def gave_up(self, now: float) -> None:
+        """An operation gave up that the service had failed again and again. The next first attempt shows whether it was the service."""
+        with self._lock:
+            self._firsts.gave_up(now)
+            self._is_busy = True
+
+    @property
+    def fails_alone(self) -> bool:
+        """Whether a request that fails now most likely fails alone: such failures were over with the next request before."""
+        return self._firsts.fail_alone and self._breaker.first_failures <= 1
+
+    def first_attempts_since(self, since: float) -> tuple[int, int]:
+        """Return how many of the latest first attempts that began since then were answered, and how many failed.
 
         Where nothing is paced, nothing is known: good answers are not remembered.
         """
         with self._lock:
-            answered, failed = (sum(began >= since for began in those) for those in self._latest)
-        return answered, failed
+            return self._firsts.since(since)
 
     def _forget_missing(self, now: float) -> None:
         """Forget the woken calls that do not come, because they were cancelled meanwhile."""
@@ -494,23 +512,30 @@ class TargetState:
             self._pace = pace
             self._paced.clear()
         self._breaker.set_paced(pace is not None or bool(self._allowances))
-        self._is_busy = bool(self._queue) or self._breaker.paced
+        self._is_busy = bool(self._queue) or self._breaker.paced or self._firsts.is_waiting
 
     def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
         # The garbage collector may close a dropped stream or coroutine at any allocation, also in a method here that holds
         # the lock, in the same thread. To wait for the lock would then last for ever, and an RLock would let us into a change
         # that is half done. So nobody waits: such a verdict never changes the state, and only `admit` and `metrics` need it.
         self._unsettled.append((permit, verdict, now))
-        if_free(self._lock, self._settle_given_back)
+        if_free(self._lock, lambda: self._settle_given_back(now))
 
-    def _settle_given_back(self) -> None:
+    def _settle_given_back(self, now: float) -> None:
         """Settle the permits that could not be settled when they were given back. The caller holds the lock."""
         while self._unsettled:
             permit, verdict, ended = self._unsettled.pop()
             self._breaker.settle(permit, verdict, ended)
             self._ended(permit)
+            if (
+                verdict is _CANCELLED
+                and isinstance(permit.early, EarlyCalls)
+                and permit.waited > ended - permit.started
+            ):
+                # Most of its caller's time went by while it waited for its turn.
+                permit.early.lost(ended, permit.number)
         if self._left:
-            self._remove_left()
+            self._remove_left(now)
 
     @property
     def is_graded(self) -> bool:
@@ -554,7 +579,7 @@ class TargetState:
     def metrics(self, now: float) -> BreakerMetrics:
         """Return how its circuit is doing, in numbers."""
         with self._lock:
-            self._settle_given_back()
+            self._settle_given_back(now)
             return self._breaker.metrics(now)
 
     def reset(self, now: float) -> None:

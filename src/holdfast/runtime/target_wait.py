@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.policies.circuit import Permit
-    from holdfast.policies.queue import Turn
+    from holdfast.policies.queue import Priority, Turn
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.target_state import TargetState
 
@@ -24,9 +24,10 @@ __all__ = ["TargetWait"]
 class TargetWait:
     """The place of one operation among those that wait for a target."""
 
-    __slots__ = ("_target", "_turns", "in_vain", "is_first")
+    __slots__ = ("_held_since", "_priority", "_target", "_turns", "in_vain", "is_first")
 
-    def __init__(self) -> None:
+    def __init__(self, priority: Priority) -> None:
+        self._priority = priority
         self._turns: dict[TargetState, Turn] = {}
         """Its turn at each target that it has asked."""
         self._target: TargetState | None = None
@@ -35,39 +36,44 @@ class TargetWait:
         """No other caller waits for the circuit that rejected it."""
         self.in_vain = False
         """That circuit was opened by a failure that does not pass by itself."""
+        self._held_since: float | None = None
+        """Since when it waits for its turn where the plain client would have made its attempt at once."""
 
     def request(self, plan: Plan, state: TargetState, now: float, tries: int, *, forced: bool) -> Permit | Rejection:
         """Request a permit from a target, and remember the target that rejects. `tries`, `forced`: see `TargetState.admit`."""
-        priority = plan.policy.priority
         turn = self._turns.get(state)
         if turn is None:
-            turn = self._turns[state] = state.take_turn(priority, plan.caller)
+            turn = self._turns[state] = state.take_turn(self._priority, plan.caller)
         answer = state.admit(
             now,
             turn,
             queues=plan.runtime.waits,
             limited_as=plan.limited_as,
             tries=tries,
-            low=priority == "low",
+            low=self._priority == "low",
             forced=forced,
         )
         if isinstance(answer, Rejection):
             self._target, self.in_vain = state, stays_open(answer.reason)
+            since = now if self._held_since is None else self._held_since
+            self._held_since = since if answer.holds else None
+        elif self._held_since is not None:
+            answer.waited, self._held_since = now - self._held_since, None
         return answer
 
     def probe_failed(self, plan: Plan) -> None:
         """Its probe failed. Others go before it now: a request that always fails must not be the probe each time."""
         self.is_first = True
         for state in self._turns:
-            self._turns[state] = state.take_turn(plan.policy.priority, plan.caller)
+            self._turns[state] = state.take_turn(self._priority, plan.caller)
 
     def join(self, wake: Callable[[], None]) -> None:
         """The wait begins; `wake` ends it as soon as the target may be called."""
         if self._target is not None:
             self._target.join(self._turns[self._target], wake)
 
-    def leave(self, now: float) -> None:
-        """The wait is over."""
+    def leave(self, now: float, *, is_cut: bool) -> None:
+        """The wait is over. `is_cut`: the caller did not wait any longer."""
         target, self._target = self._target, None
         if target is not None:
-            target.leave(self._turns[target], now)
+            target.leave(self._turns[target], now, is_lost=is_cut and self._held_since is not None)

@@ -38,7 +38,7 @@ from holdfast.integrations.clients.exchange import (
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.policies.models.usage import usage_of
-from holdfast.policies.pool import DENIED_REST_S, PoolMachine
+from holdfast.policies.pool import DENIED_REST_S, LIMITED_REST_S, PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -374,11 +374,16 @@ class KeyChoice(Adapter):
             # Whether the key lacks it, or nobody has it, shows the answer of another key.
             self._lacking |= {self.member.index}
         shut = self._shut(op, now)
+        # What it repeated in this moment, as the service requested, counts like a move: each key gets one call in a moment.
+        is_moment = op.first_failure is not None and now - op.first_failure < LIMITED_REST_S
+        at_once = max(op.moves, op.attempts - 1) if is_moment else op.moves
         with pool.keys.lock:
             machine = pool.keys.machine
             if not lacks_model:
                 machine.failed(self.member.index, fault, now)
-            return machine.move_on(fault, now, shut=shut, moves=op.moves, attempts=op.attempts, allowed=allowed)
+            return machine.move_on(
+                fault, now, shut=shut, moves=op.moves, at_once=at_once, attempts=op.attempts, allowed=allowed
+            )
 
     def succeeded(self, op: Operation, value: object) -> None:
         """Forget the failures of the key that was used, and learn how many tokens the call took where these are limited."""

@@ -47,6 +47,8 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     """Its number there; 0: its outcome does not count."""
     first: int = 0
     """Its number there among the first attempts that did not wait; 0: it is none."""
+    waited: float = 0.0
+    """Seconds that it waited for its turn where the plain client would have made it at once."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,8 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """The text of that failure."""
     rule: Rule | None = None
     """What opened it."""
+    holds: bool = False
+    """The plain client would make this attempt now, and it waits for its turn."""
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
