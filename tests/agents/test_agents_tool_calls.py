@@ -407,6 +407,44 @@ def test_G13_what_runs_is_what_was_shown_also_if_it_changes_after_the_answer():
     run(main())
 
 
+def test_with_a_session_and_a_key_no_call_is_made_twice_however_often_the_program_is_cut():
+    """First in a call, then after the calls."""
+    given = [call("pay", to="ann"), call("wait", name="w"), call("look", at="x")]
+
+    async def main():
+        world, store = World(), MemoryStore()
+
+        async def program() -> list[Any]:
+            async with (
+                Session.open("s", store=store, mode="yolo") as session,
+                session.turn("pay", unfinished="continue"),
+            ):
+                return await world.calls().run(given, key="reply 1", session=session)
+
+        async def cut_after_the_calls() -> None:
+            async with (
+                Session.open("s", store=store, mode="yolo") as session,
+                session.turn("pay", unfinished="continue"),
+            ):
+                await world.calls().run(given, key="reply 1", session=session)
+                raise KeyError
+
+        cut = asyncio.ensure_future(program())
+        await asyncio.sleep(1)
+        assert len(world.done) == 3
+        cut.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cut
+        with pytest.raises(KeyError):
+            await cut_after_the_calls()
+        paid, waited, looked = await program()
+        assert [done for done in world.done if done[0] != "look"] == [("pay", "ann", 1), ("wait", "w")]
+        assert (paid.content, looked.content) == ("paid 1 to ann", "seen x")
+        assert waited.fault.code == "TOOL_OUTCOME_UNKNOWN"
+
+    run(main())
+
+
 def test_two_equal_calls_are_two_questions():
     async def main():
         world, clerk = World(), Clerk()

@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.approval import Approval
+    from holdfast.agents.call_result import CallResult
     from holdfast.agents.command import CommandAgent
     from holdfast.agents.command_actor import ClaudeActor, CommandActor
     from holdfast.agents.command_faults import CommandError, CommandTimeoutError
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.agents.role import Role
     from holdfast.agents.roles import Roles
     from holdfast.agents.signals import stop_on_signals
-    from holdfast.agents.tool_calls import CallResult, ToolCalls
+    from holdfast.agents.tool_calls import ToolCalls
     from holdfast.agents.usage_limit import OnLimit, ParkedError, Parking
     from holdfast.agents.validators import Checked, Validator
 
@@ -101,7 +102,7 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Role": "holdfast.agents.role",
     "Roles": "holdfast.agents.roles",
     "Approval": "holdfast.agents.approval",
-    "CallResult": "holdfast.agents.tool_calls",
+    "CallResult": "holdfast.agents.call_result",
     "Checked": "holdfast.agents.validators",
     "Validator": "holdfast.agents.validators",
     "ToolCalls": "holdfast.agents.tool_calls",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.agents.approver import working_for
+from holdfast.agents.call_result import CallResult
 from holdfast.agents.compaction import Compaction, Summary, can_compact, compacted
 from holdfast.agents.conversation import CallIds, is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
@@ -45,7 +46,7 @@ from holdfast.agents.once import Answered, Cut, Misread, Once, Overflowed, Reque
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
-from holdfast.agents.tool_calls import CallResult, ToolCalls
+from holdfast.agents.tool_calls import ToolCalls
 from holdfast.agents.usage_limit import Parking
 from holdfast.agents.validators import Validators
 from holdfast.events import Retry, SuppressedError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.tool_calls import CallResult
+from holdfast.agents.call_result import CallResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

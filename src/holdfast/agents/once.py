@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.agents.approval import propose
+from holdfast.agents.call_result import CallResult
 from holdfast.agents.decide import Spent
 from holdfast.agents.masks import masked_reply, masked_result
-from holdfast.agents.tool_calls import CallResult
 from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.once.doubt import OUTCOMES, UnsettledError
 from holdfast.once.identity import IN_DOUBT, Identity, step_name
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool
 
-__all__ = ["Answered", "CallResult", "Cut", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
+__all__ = ["Answered", "Cut", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
 
 
 class _RequestEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
@@ -118,7 +118,7 @@ class Once:
 class InSession(Once):
     """Makes each request and each call a step of the session. Its key is the run's key and its place, so it stays small."""
 
-    def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str], runtime: Runtime) -> None:
+    def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str], runtime: Runtime | None) -> None:
         self._session = session
         self._runtime = runtime
         self._run = run

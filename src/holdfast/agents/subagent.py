@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.tool_calls import CallResult, ends_run
+from holdfast.agents.call_result import CallResult
+from holdfast.agents.tool_calls import ends_run
 from holdfast.faults import Err, Fault, InvalidError, Partial
 from holdfast.policies.models.usage import Usage
 from holdfast.runtime.secrets import process_redactor

@@ -19,13 +19,14 @@ import msgspec
 from holdfast import options
 from holdfast.agents.approval import denied
 from holdfast.agents.approver import Approver
+from holdfast.agents.call_result import CallResult
+from holdfast.agents.once import InSession
 from holdfast.agents.usage_limit import is_parked
 from holdfast.faults import AbortedError, Fault, HoldfastError
-from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import ToolCall
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.shield import wait_to_end
-from holdfast.tools.toolbox import Answer
+from holdfast.tools.toolbox import Answer, shown_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,31 +38,9 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
-__all__ = ["CallResult", "Execute", "Guard", "ToolCalls", "ends_run"]
+__all__ = ["Execute", "Guard", "ToolCalls", "ends_run"]
 
 _CONCURRENCY = 8
-
-
-class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a tool call: what the model gets, and what it cost if the tool was an agent."""
-
-    id: str = ""
-    """The id of the call."""
-    name: str = ""
-    """The name of the tool."""
-    content: str
-    """What the model gets: the result, or the typed shape of the failure."""
-    is_error: bool = False
-    fault: Fault | None = None
-    """Why it failed; None if it did not."""
-    usage: Usage | None = None
-    usd: float | None = None
-    is_agent: bool = False
-
-    @classmethod
-    def of(cls, answer: Answer) -> CallResult:
-        """Return an answer of a toolbox as the result of a call."""
-        return cls(content=answer.content, is_error=answer.is_error, fault=answer.fault)
 
 
 Execute: TypeAlias = Callable[[ToolCall], Awaitable[CallResult]]
@@ -120,16 +99,18 @@ class ToolCalls:
     ) -> list[CallResult]:
         """Run the calls of one reply; return their results in the order of the calls.
 
-            results = await calls.run(reply.calls, key=f"{turn}", session=session, steps=steps)
+            results = await calls.run(reply.calls, key=f"reply {number}", session=session)
 
-        `key` names the reply, the same in every run of the program; calls have the places `key.0`, `key.1` …. `session` asks people and
-        keeps their answers and the audit trail, not the calls: a program that is killed and run again makes an approved call again. `steps` makes
-        each call durable. `returned` gets each result as soon as it is there; it may be
-        async.
+        `key` names the reply, the same in every run of the program; calls have the places `key.0`, `key.1` …. `session` asks people, and
+        keeps their answers and the audit trail. With both, each call is a step of the session: a program that is killed and run again gets
+        its result, and makes no unsafe call twice. `steps` makes the calls durable in another way. `returned` gets each result as soon as
+        it is there; it may be async.
 
         Raises what the session raises: SESS_NO_INTERACTOR if a person must be asked and nobody is attached (the questions are kept, and the
         calls that may run have been run), and failures of its store. A cancellation ends all calls.
         """
+        if steps is None and session is not None and key:
+            steps = InSession(session, f"calls {key}", shown_result, None)
         reply = _Reply(self, session, steps, returned)
         self._replies.append(reply)
         try:
