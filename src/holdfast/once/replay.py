@@ -124,6 +124,10 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+_FEW = 8
+"""So many equal uses are looked through each time. Most calls have no equal one."""
+
+
 class _Spent:
     """The first of some equal uses that calls have returned from: a further call is none of them, so it need not look through them."""
 
@@ -134,7 +138,7 @@ class _Spent:
         self.by: dict[tuple[str | None, int], Use] = {}
         """One of them for each task that made them."""
 
-    def follow(self, uses: list[Use]) -> None:
+    def follow(self, uses: Sequence[Use]) -> None:
         """Count those that were taken meanwhile."""
         while self.count < len(uses) and uses[self.count].taken and not uses[self.count].busy:
             use = uses[self.count]
@@ -310,7 +314,9 @@ class Uses:
         if call.identity.key or call.attempts or self._has_earlier:
             self._spent.pop(call.identity, None)
             return self._equal(call.identity, call.earlier)
-        uses = self._by_identity.get(call.identity, [])
+        uses = self._by_identity.get(call.identity, ())
+        if len(uses) < _FEW:
+            return uses
         spent = self._spent.setdefault(call.identity, _Spent())
         spent.follow(uses)
         return uses[spent.count :]

@@ -188,8 +188,11 @@ def _parameters(fn: Any) -> _Parameters | None:
     # A method is made anew at each access; its function is not.
     function = fn if type(fn) is FunctionType else getattr(fn, "__func__", fn)
     cache = _OF_FUNCTIONS if function is fn else _OF_METHODS
-    with suppress(TypeError, KeyError):  # not in the cache, or not hashable: it is read below
+    # Not `suppress`: each step comes here.
+    try:
         return cache[function]
+    except (TypeError, KeyError):  # not in the cache, or not hashable: it is read below
+        pass
     try:
         found = _read_parameters(inspect.signature(fn))
     except (TypeError, ValueError):
