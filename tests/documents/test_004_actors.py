@@ -543,6 +543,21 @@ def test_S4_9_a_retry_within_a_retry_is_counted_once_in_the_message(scene):
     assert scene.play(main())["error"]["message"] == "Failed after 2 attempts: timeout"
 
 
+def test_S4_9_max_attempts_holds_whatever_the_code_is(scene):
+    """fn is called maxAttempts times, as often as the caller's predicate says; only CIRCUIT_OPEN is never retried."""
+    config = RetryConfig(max_attempts=4, jitter=False)
+    calls = {}
+
+    async def main():
+        for code in CATALOG:
+            call = flaky(99, Errors.transient(code, "m"))
+            await with_retry(call, config, lambda error: True, runtime=scene.runtime)
+            calls[code] = call.count
+
+    scene.play(main())
+    assert {code: count for code, count in calls.items() if count != 4} == {"CIRCUIT_OPEN": 1}
+
+
 @pytest.mark.parametrize(("chance", "factor"), [(0.0, 0.5), (0.5, 1.0), (0.999999, 1.5)])
 def test_S4_9_jitter_multiplies_by_half_to_one_and_a_half_and_then_comes_the_cap(chance, factor):
     """actual = min(delay x (0.5 + random), maxDelay)."""
@@ -632,7 +647,7 @@ def test_S4_11_five_failures_open_the_breaker_and_two_successes_close_it(scene):
 
 
 def test_S4_11_an_open_circuit_is_transient_and_not_retryable(scene):
-    """An open circuit surfaces as CIRCUIT_OPEN with the document's words, and nobody retries it."""
+    """An open circuit surfaces as CIRCUIT_OPEN with the document's words, and nobody retries it, whatever the predicate says."""
     breaker = CircuitBreaker(CircuitBreakerConfig(failure_threshold=1), runtime=scene.runtime)
 
     class Guarded(TaskActor):
@@ -650,16 +665,29 @@ def test_S4_11_an_open_circuit_is_transient_and_not_retryable(scene):
         actor = Guarded()
         with pytest.raises(ConnectionError):
             await actor.send(create_message("get"))
-        return await with_retry(lambda: actor.send(create_message("get")), runtime=scene.runtime), len(actor.notes)
+        began = scene.clock.monotonic()
+        responses = []
+        for jitter in (True, False):
+            for predicate in (None, lambda error: error["type"] == "transient"):
 
-    response, calls = scene.play(main())
-    assert response["error"] == {
+                async def send():
+                    sends.append(1)
+                    return await actor.send(create_message("get"))
+
+                config = RetryConfig(max_attempts=3, jitter=jitter)
+                responses.append(await with_retry(send, config, predicate, runtime=scene.runtime))
+        return responses, len(actor.notes), scene.clock.monotonic() - began
+
+    sends = []
+    responses, calls, took = scene.play(main())
+    expected = {
         "type": "transient",
         "code": "CIRCUIT_OPEN",
         "message": "Service temporarily unavailable",
         "retryable": False,
     }
-    assert calls == 1
+    assert [response["error"] for response in responses] == [expected] * 4
+    assert (calls, len(sends), took) == (1, 4, 0)
 
 
 # 3.4 Time limits
