@@ -54,7 +54,7 @@ from holdfast.documents.actor import (
     with_retry,
     with_timeout,
 )
-from holdfast.events import ActorResumed, ChildRestarting, GaveUp, TaskStateChange
+from holdfast.events import ActorResumed, ChildExited, ChildRestarting, GaveUp, Retry, TaskStateChange
 from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError, Kind
 from holdfast.policies.profiles import ACTOR
 from holdfast.profiles import phase, policy_of
@@ -306,6 +306,56 @@ def test_S4_4_an_actor_that_cannot_be_made_is_tried_again_within_the_budget():
 
     assert asyncio.run(main())["error"]["context"] == {"restartCount": 3}
     assert len(made) == 4
+
+
+@pytest.mark.parametrize("strategy", ["one-for-one", "one-for-all"])
+def test_S4_4_an_actor_that_is_killed_stops_and_is_not_restarted(strategy, scene):
+    """ActorKilledException: stop the actor. It is removed at once, its hook runs, and no other actor is touched."""
+    stopped = []
+
+    class Hooked(TaskActor):
+        async def stop(self):
+            stopped.append(self.id)
+
+    async def main():
+        async with Supervisor(strategy=strategy, runtime=scene.runtime) as supervisor:
+            await supervisor.supervise(Hooked)
+            await supervisor.supervise(lambda: Hooked("other"))
+            other = supervisor.get("other")
+            killed = await supervisor.send("task-1", create_message("eval", ActorKilledError("enough")))
+            gone = await supervisor.send("task-1", create_message("get"))
+            return killed["error"], gone["error"]["code"], supervisor.get("other") is other, supervisor.ids, [*stopped]
+
+    killed, gone, is_same, ids, ended = scene.play(main())
+    assert (killed["type"], killed["code"], killed["context"]) == ("fatal", "ACTOR_CRASHED", {"restartCount": 0})
+    assert "enough" in killed["message"]
+    assert (gone, is_same, ids, ended) == ("ACTOR_NOT_FOUND", True, ["other"], ["task-1"])
+    assert [event.child for event in scene.of(ChildExited)] == ["task-1"]
+    assert not scene.of(ChildRestarting)
+    assert not scene.of(GaveUp)
+
+
+def test_S4_4_a_factory_that_kills_its_actor_ends_the_restarts(scene):
+    """ActorKilledException: stop, also where it is raised while a successor is made."""
+    scene.runtime = Runtime(clock=scene.clock, profile="actor")
+    made = []
+
+    def factory():
+        made.append(1)
+        if len(made) != 1:
+            raise ActorKilledError("enough")
+        return TaskActor()
+
+    async def main():
+        async with Supervisor(runtime=scene.runtime) as supervisor:
+            await supervisor.supervise(factory)
+            await supervisor.send("task-1", create_message("eval", RuntimeError("x")))
+            with pytest.raises(ActorKilledError):
+                await supervisor.supervise(factory)
+            return supervisor.ids
+
+    assert scene.play(main()) == []
+    assert len(made) == 3
 
 
 @pytest.mark.parametrize(("failures", "starts"), [(2, 3), (3, 4), (99, 4)])
@@ -1448,6 +1498,7 @@ IMPORTED = (
     *("CircuitBreaker", "with_timeout", "CancellableOperation", "SupervisorConfig", "Supervisor", "ClaudeActor"),
     *("Actor", "BashActor", "ErrorType", "ActorError", "Errors", "StreamEvent", "create_bash_actor", "create_message"),
 )
+JAVAS = ("ArithmeticException", "NullPointerException", "IllegalArgumentException", "NoClassDefFoundError")
 INSIDE = (
     *("NetworkError", "OneForOneStrategy", "supervisorStrategy", "ActorKilledException", "ClaudeActorConfig"),
     *("ActorInitializationException", "handleFailure", "restartCounts", "createMockClaude"),
@@ -1458,6 +1509,7 @@ def test_the_names_of_the_document_can_be_imported_or_the_page_says_what_does_it
     """What a user imports has the document's name; for what its samples do inside, the page names ours."""
     assert [name for name in IMPORTED if not hasattr(documents.actor, name)] == []
     page = (Path(__file__).parents[2] / "docs/explanation/documents/004-actors.md").read_text()
+    assert [name for name in JAVAS if f"`{name}` |" not in page] == []
     assert [name for name in INSIDE if f"`{name}`" not in page.partition("## Names")[2]] == []
 
 
