@@ -1287,7 +1287,7 @@ def test_N4_1_an_actor_has_an_id_a_type_and_hooks_and_is_found_by_its_id():
 
 @pytest.mark.parametrize(("restart", "starts"), [("permanent", 3), ("transient", 2), ("temporary", 1)])
 def test_N4_2_a_child_is_restarted_as_its_spec_says(restart, starts, scene):
-    """ChildSpec: permanent is always restarted, transient after a failure, temporary never; exceeding the intensity escalates."""
+    """ChildSpec: permanent is always restarted, transient after a failure, temporary never."""
     made = []
 
     async def child():
@@ -1304,6 +1304,31 @@ def test_N4_2_a_child_is_restarted_as_its_spec_says(restart, starts, scene):
             await asyncio.sleep(1)
 
     scene.play(main())
+    assert len(made) == starts
+
+
+@pytest.mark.parametrize(("every", "starts"), [(5, 11), (6.5, 20)])
+def test_N4_2_more_than_10_restarts_in_60_s_end_the_supervisor(every, starts, scene):
+    """The intensity is 10 restarts in 60 s: the next crash within the window escalates, and older ones are forgotten."""
+    made = []
+
+    async def child():
+        made.append(1)
+        if len(made) == 20:
+            await asyncio.Event().wait()
+        await asyncio.sleep(every)
+        raise RuntimeError("crash")
+
+    async def main():
+        children = [Child(child, backoff=None)]
+        async with Tree("t", max_restarts=10, window=60, children=children, runtime=scene.runtime):
+            await asyncio.sleep(200)
+
+    if starts == 11:
+        with pytest.raises(GaveUpError):
+            scene.play(main())
+    else:
+        scene.play(main())
     assert len(made) == starts
 
 
