@@ -1088,8 +1088,34 @@ def test_S4_16_without_supervision_nothing_is_restarted(number, scene):
 def test_S4_16_time_limits_come_with_phase_2(number, total, scene):
     """Phase 1 only classifies: a Claude call gets its two minutes with phase 2."""
     read({"phase": number}).apply(scene.runtime)
-    agent = CommandAgent(["claude", "-p"], runtime=scene.runtime)
-    assert (agent.total(is_stream=False), agent.policy.attempts) == (total, 1 if number == 1 else 2)
+    claude = ClaudeActor("c", runtime=scene.runtime)
+    for agent in (CommandAgent(["claude", "-p"], runtime=scene.runtime), claude._agent):
+        assert (agent.total(is_stream=False), agent.policy.attempts) == (total, 1 if number == 1 else 2)
+    assert claude._streaming.total(is_stream=True) == (3_600 if number == 1 else 300)
+    named = ClaudeActor("c", timeout_ms=7_000, runtime=scene.runtime)
+    assert named._agent.total(is_stream=False) == 7
+
+
+@pytest.mark.parametrize(("tables", "starts"), [({"phase": 1}, 7), ({"phase": 3}, 14), ({"phase": 4}, 5), ({}, 5)])
+def test_S4_16_claude_is_retried_from_phase_2_and_has_a_circuit_in_phase_4(tables, starts, tmp_path):
+    """Phase 1 only classifies, 2 adds retries, 4 circuits: seven prompts over a lost network start as many programs."""
+    forget_targets()
+    runtime = Runtime(waits=False)
+    read(tables).apply(runtime)
+    delays = []
+    runtime.on(lambda event: delays.append(event.delay), Retry)
+    command = program(tmp_path, f"echo x >> {tmp_path}/starts; echo 'network down' >&2; exit 1")
+
+    async def main():
+        claude = ClaudeActor("c", command=command, runtime=runtime)
+        return [(await claude.send(create_message("prompt", "hi")))["error"] for _ in range(7)]
+
+    errors = asyncio.run(main())
+    assert len((tmp_path / "starts").read_text().split()) == starts
+    assert errors[0]["message"] == ("network down" if starts == 7 else "Failed after 2 attempts: network down")
+    assert errors[-1]["code"] == ("CIRCUIT_OPEN" if starts == 5 else "CLAUDE_CLI_NETWORK")
+    assert all(2.5 <= delay <= 7.5 for delay in delays)
+    assert bool(delays) is (starts != 7)
 
 
 def test_S4_17_the_unknown_message_lists_what_is_supported():
@@ -1110,9 +1136,10 @@ def test_S4_17_the_unknown_message_lists_what_is_supported():
     }
 
 
-def test_S4_18_a_stream_that_hangs_is_killed_and_yields_an_error_event(tmp_path):
+@pytest.mark.parametrize("printed", [f"echo '{INIT}'; ", ""])
+def test_S4_18_a_stream_that_hangs_is_killed_and_yields_an_error_event(printed, tmp_path):
     """Example 2: beyond its limit the process is killed, and an error event with STREAM_TIMEOUT and durationMs is yielded."""
-    script = f"echo '{INIT}'; sleep 61.0418"
+    script = f"{printed}sleep 61.0418"
 
     async def main():
         actor = ClaudeActor("c", command=program(tmp_path, script), stream_timeout_ms=400)
@@ -1124,7 +1151,7 @@ def test_S4_18_a_stream_that_hangs_is_killed_and_yields_an_error_event(tmp_path)
     error = last["data"]["error"]
     assert last["type"] == "error"
     assert last["timestamp"] >= began
-    assert (error["type"], error["code"]) == ("transient", "STREAM_TIMEOUT")
+    assert (error["type"], error["code"], error["retryable"]) == ("transient", "STREAM_TIMEOUT", True)
     assert error["message"] == "Stream exceeded timeout of 400ms"
     assert error["context"]["durationMs"] >= 400
     assert not living("sleep 61.0418")
