@@ -846,6 +846,28 @@ def test_S4_13_a_bash_command_has_30_seconds_and_may_have_a_limit_of_its_own():
     assert wrong["error"]["code"] == "INVALID_MESSAGE"
 
 
+def test_S4_13_a_limit_under_another_name_is_rejected_and_nothing_runs(tmp_path):
+    """Configurable per command: a key that is not known is a validation error, and is not read past."""
+
+    async def main():
+        bash = BashActor("bash")
+        exec_ = create_message("exec", {"command": f"touch {tmp_path}/ran", "timeout": 100})
+        rejected = [await bash.send(exec_)]
+        async with bash.stream(exec_) as events:
+            rejected += [event["data"]["response"] async for event in events]
+        claude = ClaudeActor("c", command=program(tmp_path, f"touch {tmp_path}/ran"))
+        return [*rejected, await claude.send(create_message("prompt", {"prompt": "hi", "timeout": 100}))]
+
+    for response, known in zip(asyncio.run(main()), ["command, timeoutMs"] * 2 + ["prompt"], strict=True):
+        assert response["error"] == {
+            "type": "validation",
+            "code": "INVALID_MESSAGE",
+            "message": f"Message payload is invalid: unknown key 'timeout' (it may have {known})",
+            "retryable": False,
+        }
+    assert not (tmp_path / "ran").exists()
+
+
 # 3.5 The supervisor
 
 

@@ -509,6 +509,16 @@ def _response(value: Any) -> Response:
     return {"success": True} if value is None else {"success": True, "data": value}
 
 
+def rejected(payload: Any = None, *known: str) -> Response:
+    """Return the Response to a payload that is invalid. known: the keys that it may have; it names another one."""
+    fault = Fault.of("PROTO_INVALID_MESSAGE")
+    unknown = next((key for key in payload if key not in known), None) if isinstance(payload, dict) else None
+    if unknown is None:
+        return _failed(fault)
+    text = f"Message payload is invalid: unknown key {unknown!r} (it may have {', '.join(known)})"
+    return cast("Response", view.failed(Errors.validation("INVALID_MESSAGE", text)))
+
+
 def _crash(name: str, reason: str, count: int) -> Response:
     context = {"actor": name, "reason": reason, "restart_count": count}
     return _failed(Fault.of("ACTOR_CRASHED", maybe_executed=True, context=context))

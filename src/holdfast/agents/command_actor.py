@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import msgspec
 
 from holdfast import options
-from holdfast.actors.messages import Message, MessageActor, Response
+from holdfast.actors.messages import Message, MessageActor, Response, rejected
 from holdfast.agents.command import DEFAULT_POLICY, USUAL_TOTAL, CommandAgent
 from holdfast.agents.parts import Done
 from holdfast.faults import Err, Fault, Ok
@@ -62,7 +62,7 @@ class _Work:
 
 
 class CommandActor(MessageActor):
-    """Takes prompts for a command-line agent. The payload of a message is the prompt, or `{"prompt": …}`.
+    """Takes prompts for a command-line agent. The payload of a message is the prompt, or `{"prompt": …}` without other keys.
 
     async with MessageSupervisor() as supervisor:
         await supervisor.supervise(lambda: CommandActor("claude", CommandAgent(["claude", "-p"])))
@@ -194,13 +194,15 @@ class CommandActor(MessageActor):
     def _prompt(self, message: Any) -> str | Response:
         """Return the prompt of a message, or the Response that rejects it."""
         if not isinstance(message, Message):
-            return _rejected()
+            return rejected()
         if message.type != "prompt":
             return self._unknown(message.type)
         match message.payload:
-            case str(prompt) | {"prompt": str(prompt)} if prompt.strip():
+            case str(prompt) if prompt.strip():
                 return prompt
-        return _rejected()
+            case {"prompt": str(prompt), **others} if prompt.strip() and not others:
+                return prompt
+        return rejected(message.payload, "prompt")
 
 
 class _Claude(CommandAgent):
@@ -265,10 +267,6 @@ class ClaudeActor(CommandActor):
     @property
     def _streaming(self) -> CommandAgent:
         return self._streamed
-
-
-def _rejected() -> Response:
-    return cast("Response", view.write(Fault.of("PROTO_INVALID_MESSAGE"), literal=True))
 
 
 def _answered(reply: AgentReply, milliseconds: int) -> Response:
