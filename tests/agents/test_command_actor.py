@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from holdfast import Backoff, CommandAgent, Policy
+from holdfast import INTERACTIVE, Backoff, CommandAgent, Policy, Runtime
 from holdfast.actors.messages import Message, MessageSupervisor
-from holdfast.agents import CommandActor
+from holdfast.agents import ClaudeActor, CommandActor
 from holdfast.testing import forget_targets
 
 ONCE = Policy(attempts=1, timeout=None)
@@ -80,6 +80,35 @@ def test_S4_18_a_silent_stream_ends_with_a_stream_timeout_event():
         "Stream exceeded timeout of 400ms",
     )
     assert error["context"]["durationMs"] >= 400
+    # It printed something, and its conversation cannot be resumed: the work may be half done.
+    assert not error["retryable"]
+
+
+def test_S4_18_a_limit_that_ends_the_wait_for_another_start_is_a_stream_timeout_with_its_duration(tmp_path):
+    async def main():
+        policy = ONCE.replace(attempts=2, backoff=Backoff(initial=0.15, jitter=0.0))
+        claude = actor(f"echo x >> {tmp_path}/starts; echo network >&2; exit 1", policy=policy, total=0.1)
+        async with claude.stream(prompt()) as events:
+            return [event async for event in events]
+
+    error = asyncio.run(main())[-1]["data"]["error"]
+    assert (error["code"], error["retryable"]) == ("STREAM_TIMEOUT", True)
+    assert error["context"]["durationMs"] >= 100
+    assert (tmp_path / "starts").read_text() == "x\n"
+
+
+def test_a_claude_actor_follows_what_is_configured_and_keeps_its_limits(tmp_path):
+    runtime = Runtime(waits=False)
+    runtime.configure(INTERACTIVE, {"agent:claude-1": ONCE})
+    script = tmp_path / "claude"
+    script.write_text(f"echo x >> {tmp_path}/starts; echo network >&2; exit 1")
+    claude = ClaudeActor("claude-1", command=["bash", str(script)], runtime=runtime)
+    response = asyncio.run(claude.send(prompt()))
+    assert response["error"]["code"] == "CLAUDE_CLI_NETWORK"
+    assert (tmp_path / "starts").read_text() == "x\n"
+    other = ClaudeActor("claude-1", runtime=Runtime(profile="spec016"))
+    for each in (claude, other):
+        assert (each._agent.total(is_stream=False), each._streaming.total(is_stream=True)) == (120, 300)
 
 
 def test_a_stream_that_ends_well_ends_with_the_response():

@@ -54,7 +54,7 @@ from holdfast.documents.actor import (
     with_retry,
     with_timeout,
 )
-from holdfast.events import ActorResumed, ChildRestarting, GaveUp, TaskStateChange
+from holdfast.events import ActorResumed, ChildExited, ChildRestarting, GaveUp, Retry, TaskStateChange
 from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError, Kind
 from holdfast.policies.profiles import ACTOR
 from holdfast.profiles import phase, policy_of
@@ -308,6 +308,56 @@ def test_S4_4_an_actor_that_cannot_be_made_is_tried_again_within_the_budget():
     assert len(made) == 4
 
 
+@pytest.mark.parametrize("strategy", ["one-for-one", "one-for-all"])
+def test_S4_4_an_actor_that_is_killed_stops_and_is_not_restarted(strategy, scene):
+    """ActorKilledException: stop the actor. It is removed at once, its hook runs, and no other actor is touched."""
+    stopped = []
+
+    class Hooked(TaskActor):
+        async def stop(self):
+            stopped.append(self.id)
+
+    async def main():
+        async with Supervisor(strategy=strategy, runtime=scene.runtime) as supervisor:
+            await supervisor.supervise(Hooked)
+            await supervisor.supervise(lambda: Hooked("other"))
+            other = supervisor.get("other")
+            killed = await supervisor.send("task-1", create_message("eval", ActorKilledError("enough")))
+            gone = await supervisor.send("task-1", create_message("get"))
+            return killed["error"], gone["error"]["code"], supervisor.get("other") is other, supervisor.ids, [*stopped]
+
+    killed, gone, is_same, ids, ended = scene.play(main())
+    assert (killed["type"], killed["code"], killed["context"]) == ("fatal", "ACTOR_CRASHED", {"restartCount": 0})
+    assert "enough" in killed["message"]
+    assert (gone, is_same, ids, ended) == ("ACTOR_NOT_FOUND", True, ["other"], ["task-1"])
+    assert [event.child for event in scene.of(ChildExited)] == ["task-1"]
+    assert not scene.of(ChildRestarting)
+    assert not scene.of(GaveUp)
+
+
+def test_S4_4_a_factory_that_kills_its_actor_ends_the_restarts(scene):
+    """ActorKilledException: stop, also where it is raised while a successor is made."""
+    scene.runtime = Runtime(clock=scene.clock, profile="actor")
+    made = []
+
+    def factory():
+        made.append(1)
+        if len(made) != 1:
+            raise ActorKilledError("enough")
+        return TaskActor()
+
+    async def main():
+        async with Supervisor(runtime=scene.runtime) as supervisor:
+            await supervisor.supervise(factory)
+            await supervisor.send("task-1", create_message("eval", RuntimeError("x")))
+            with pytest.raises(ActorKilledError):
+                await supervisor.supervise(factory)
+            return supervisor.ids
+
+    assert scene.play(main()) == []
+    assert len(made) == 3
+
+
 @pytest.mark.parametrize(("failures", "starts"), [(2, 3), (3, 4), (99, 4)])
 def test_S4_4_with_the_profile_the_first_start_is_tried_again_within_the_budget(failures, starts, scene):
     """ActorInitializationException: always restart; when the budget is used up, the caller gets the typed error."""
@@ -543,6 +593,21 @@ def test_S4_9_a_retry_within_a_retry_is_counted_once_in_the_message(scene):
     assert scene.play(main())["error"]["message"] == "Failed after 2 attempts: timeout"
 
 
+def test_S4_9_max_attempts_holds_whatever_the_code_is(scene):
+    """fn is called maxAttempts times, as often as the caller's predicate says; only CIRCUIT_OPEN is never retried."""
+    config = RetryConfig(max_attempts=4, jitter=False)
+    calls = {}
+
+    async def main():
+        for code in CATALOG:
+            call = flaky(99, Errors.transient(code, "m"))
+            await with_retry(call, config, lambda error: True, runtime=scene.runtime)
+            calls[code] = call.count
+
+    scene.play(main())
+    assert {code: count for code, count in calls.items() if count != 4} == {"CIRCUIT_OPEN": 1}
+
+
 @pytest.mark.parametrize(("chance", "factor"), [(0.0, 0.5), (0.5, 1.0), (0.999999, 1.5)])
 def test_S4_9_jitter_multiplies_by_half_to_one_and_a_half_and_then_comes_the_cap(chance, factor):
     """actual = min(delay x (0.5 + random), maxDelay)."""
@@ -632,7 +697,7 @@ def test_S4_11_five_failures_open_the_breaker_and_two_successes_close_it(scene):
 
 
 def test_S4_11_an_open_circuit_is_transient_and_not_retryable(scene):
-    """An open circuit surfaces as CIRCUIT_OPEN with the document's words, and nobody retries it."""
+    """An open circuit surfaces as CIRCUIT_OPEN with the document's words, and nobody retries it, whatever the predicate says."""
     breaker = CircuitBreaker(CircuitBreakerConfig(failure_threshold=1), runtime=scene.runtime)
 
     class Guarded(TaskActor):
@@ -650,16 +715,29 @@ def test_S4_11_an_open_circuit_is_transient_and_not_retryable(scene):
         actor = Guarded()
         with pytest.raises(ConnectionError):
             await actor.send(create_message("get"))
-        return await with_retry(lambda: actor.send(create_message("get")), runtime=scene.runtime), len(actor.notes)
+        began = scene.clock.monotonic()
+        responses = []
+        for jitter in (True, False):
+            for predicate in (None, lambda error: error["type"] == "transient"):
 
-    response, calls = scene.play(main())
-    assert response["error"] == {
+                async def send():
+                    sends.append(1)
+                    return await actor.send(create_message("get"))
+
+                config = RetryConfig(max_attempts=3, jitter=jitter)
+                responses.append(await with_retry(send, config, predicate, runtime=scene.runtime))
+        return responses, len(actor.notes), scene.clock.monotonic() - began
+
+    sends = []
+    responses, calls, took = scene.play(main())
+    expected = {
         "type": "transient",
         "code": "CIRCUIT_OPEN",
         "message": "Service temporarily unavailable",
         "retryable": False,
     }
-    assert calls == 1
+    assert [response["error"] for response in responses] == [expected] * 4
+    assert (calls, len(sends), took) == (1, 4, 0)
 
 
 # 3.4 Time limits
@@ -766,6 +844,28 @@ def test_S4_13_a_bash_command_has_30_seconds_and_may_have_a_limit_of_its_own():
     assert not living("sleep 61.0430")
     assert (longer["success"], longer["data"]["stdout"]) == (True, "done\n")
     assert wrong["error"]["code"] == "INVALID_MESSAGE"
+
+
+def test_S4_13_a_limit_under_another_name_is_rejected_and_nothing_runs(tmp_path):
+    """Configurable per command: a key that is not known is a validation error, and is not read past."""
+
+    async def main():
+        bash = BashActor("bash")
+        exec_ = create_message("exec", {"command": f"touch {tmp_path}/ran", "timeout": 100})
+        rejected = [await bash.send(exec_)]
+        async with bash.stream(exec_) as events:
+            rejected += [event["data"]["response"] async for event in events]
+        claude = ClaudeActor("c", command=program(tmp_path, f"touch {tmp_path}/ran"))
+        return [*rejected, await claude.send(create_message("prompt", {"prompt": "hi", "timeout": 100}))]
+
+    for response, known in zip(asyncio.run(main()), ["command, timeoutMs"] * 2 + ["prompt"], strict=True):
+        assert response["error"] == {
+            "type": "validation",
+            "code": "INVALID_MESSAGE",
+            "message": f"Message payload is invalid: unknown key 'timeout' (it may have {known})",
+            "retryable": False,
+        }
+    assert not (tmp_path / "ran").exists()
 
 
 # 3.5 The supervisor
@@ -1010,8 +1110,34 @@ def test_S4_16_without_supervision_nothing_is_restarted(number, scene):
 def test_S4_16_time_limits_come_with_phase_2(number, total, scene):
     """Phase 1 only classifies: a Claude call gets its two minutes with phase 2."""
     read({"phase": number}).apply(scene.runtime)
-    agent = CommandAgent(["claude", "-p"], runtime=scene.runtime)
-    assert (agent.total(is_stream=False), agent.policy.attempts) == (total, 1 if number == 1 else 2)
+    claude = ClaudeActor("c", runtime=scene.runtime)
+    for agent in (CommandAgent(["claude", "-p"], runtime=scene.runtime), claude._agent):
+        assert (agent.total(is_stream=False), agent.policy.attempts) == (total, 1 if number == 1 else 2)
+    assert claude._streaming.total(is_stream=True) == (3_600 if number == 1 else 300)
+    named = ClaudeActor("c", timeout_ms=7_000, runtime=scene.runtime)
+    assert named._agent.total(is_stream=False) == 7
+
+
+@pytest.mark.parametrize(("tables", "starts"), [({"phase": 1}, 7), ({"phase": 3}, 14), ({"phase": 4}, 5), ({}, 5)])
+def test_S4_16_claude_is_retried_from_phase_2_and_has_a_circuit_in_phase_4(tables, starts, tmp_path):
+    """Phase 1 only classifies, 2 adds retries, 4 circuits: seven prompts over a lost network start as many programs."""
+    forget_targets()
+    runtime = Runtime(waits=False)
+    read(tables).apply(runtime)
+    delays = []
+    runtime.on(lambda event: delays.append(event.delay), Retry)
+    command = program(tmp_path, f"echo x >> {tmp_path}/starts; echo 'network down' >&2; exit 1")
+
+    async def main():
+        claude = ClaudeActor("c", command=command, runtime=runtime)
+        return [(await claude.send(create_message("prompt", "hi")))["error"] for _ in range(7)]
+
+    errors = asyncio.run(main())
+    assert len((tmp_path / "starts").read_text().split()) == starts
+    assert errors[0]["message"] == ("network down" if starts == 7 else "Failed after 2 attempts: network down")
+    assert errors[-1]["code"] == ("CIRCUIT_OPEN" if starts == 5 else "CLAUDE_CLI_NETWORK")
+    assert all(2.5 <= delay <= 7.5 for delay in delays)
+    assert bool(delays) is (starts != 7)
 
 
 def test_S4_17_the_unknown_message_lists_what_is_supported():
@@ -1032,9 +1158,10 @@ def test_S4_17_the_unknown_message_lists_what_is_supported():
     }
 
 
-def test_S4_18_a_stream_that_hangs_is_killed_and_yields_an_error_event(tmp_path):
+@pytest.mark.parametrize("printed", [f"echo '{INIT}'; ", ""])
+def test_S4_18_a_stream_that_hangs_is_killed_and_yields_an_error_event(printed, tmp_path):
     """Example 2: beyond its limit the process is killed, and an error event with STREAM_TIMEOUT and durationMs is yielded."""
-    script = f"echo '{INIT}'; sleep 61.0418"
+    script = f"{printed}sleep 61.0418"
 
     async def main():
         actor = ClaudeActor("c", command=program(tmp_path, script), stream_timeout_ms=400)
@@ -1046,7 +1173,7 @@ def test_S4_18_a_stream_that_hangs_is_killed_and_yields_an_error_event(tmp_path)
     error = last["data"]["error"]
     assert last["type"] == "error"
     assert last["timestamp"] >= began
-    assert (error["type"], error["code"]) == ("transient", "STREAM_TIMEOUT")
+    assert (error["type"], error["code"], error["retryable"]) == ("transient", "STREAM_TIMEOUT", True)
     assert error["message"] == "Stream exceeded timeout of 400ms"
     assert error["context"]["durationMs"] >= 400
     assert not living("sleep 61.0418")
@@ -1209,7 +1336,7 @@ def test_N4_1_an_actor_has_an_id_a_type_and_hooks_and_is_found_by_its_id():
 
 @pytest.mark.parametrize(("restart", "starts"), [("permanent", 3), ("transient", 2), ("temporary", 1)])
 def test_N4_2_a_child_is_restarted_as_its_spec_says(restart, starts, scene):
-    """ChildSpec: permanent is always restarted, transient after a failure, temporary never; exceeding the intensity escalates."""
+    """ChildSpec: permanent is always restarted, transient after a failure, temporary never."""
     made = []
 
     async def child():
@@ -1226,6 +1353,31 @@ def test_N4_2_a_child_is_restarted_as_its_spec_says(restart, starts, scene):
             await asyncio.sleep(1)
 
     scene.play(main())
+    assert len(made) == starts
+
+
+@pytest.mark.parametrize(("every", "starts"), [(5, 11), (6.5, 20)])
+def test_N4_2_more_than_10_restarts_in_60_s_end_the_supervisor(every, starts, scene):
+    """The intensity is 10 restarts in 60 s: the next crash within the window escalates, and older ones are forgotten."""
+    made = []
+
+    async def child():
+        made.append(1)
+        if len(made) == 20:
+            await asyncio.Event().wait()
+        await asyncio.sleep(every)
+        raise RuntimeError("crash")
+
+    async def main():
+        children = [Child(child, backoff=None)]
+        async with Tree("t", max_restarts=10, window=60, children=children, runtime=scene.runtime):
+            await asyncio.sleep(200)
+
+    if starts == 11:
+        with pytest.raises(GaveUpError):
+            scene.play(main())
+    else:
+        scene.play(main())
     assert len(made) == starts
 
 
@@ -1420,6 +1572,7 @@ IMPORTED = (
     *("CircuitBreaker", "with_timeout", "CancellableOperation", "SupervisorConfig", "Supervisor", "ClaudeActor"),
     *("Actor", "BashActor", "ErrorType", "ActorError", "Errors", "StreamEvent", "create_bash_actor", "create_message"),
 )
+JAVAS = ("ArithmeticException", "NullPointerException", "IllegalArgumentException", "NoClassDefFoundError")
 INSIDE = (
     *("NetworkError", "OneForOneStrategy", "supervisorStrategy", "ActorKilledException", "ClaudeActorConfig"),
     *("ActorInitializationException", "handleFailure", "restartCounts", "createMockClaude"),
@@ -1430,6 +1583,7 @@ def test_the_names_of_the_document_can_be_imported_or_the_page_says_what_does_it
     """What a user imports has the document's name; for what its samples do inside, the page names ours."""
     assert [name for name in IMPORTED if not hasattr(documents.actor, name)] == []
     page = (Path(__file__).parents[2] / "docs/explanation/documents/004-actors.md").read_text()
+    assert [name for name in JAVAS if f"`{name}` |" not in page] == []
     assert [name for name in INSIDE if f"`{name}`" not in page.partition("## Names")[2]] == []
 
 

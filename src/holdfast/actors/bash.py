@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
 import msgspec
 
 from holdfast import options
-from holdfast.actors.messages import Message, MessageActor, Response
+from holdfast.actors.messages import Message, MessageActor, Response, rejected
 from holdfast.faults import Fault, Partial
 from holdfast.once.outcome import ended_itself
 from holdfast.policies.profiles import ACTOR
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["BashActor", "BashStream", "StreamEvent", "create_bash_actor"]
 
 
+_KEYS = ("command", "timeoutMs")
 _LONGEST_REASON = 4_096
 """The most characters of a command's own words in an error. All of them are in `data`."""
 
@@ -55,7 +56,7 @@ class StreamEvent(TypedDict, total=False):
 
 
 class BashActor(MessageActor):
-    """Runs shell commands. The payload of a message is the command, or `{"command": …, "timeoutMs": …}`.
+    """Runs shell commands. The payload of a message is the command, or `{"command": …, "timeoutMs": …}`, without other keys.
 
         async with MessageSupervisor() as supervisor:
             await supervisor.supervise(lambda: BashActor("bash", cwd="repo"))
@@ -140,17 +141,19 @@ class BashActor(MessageActor):
     def _command(self, message: Message) -> tuple[str, float | None] | Response:
         """Return the command of a message and its own time limit, or the Response that rejects the message."""
         if not isinstance(message, Message):
-            return _rejected("PROTO_INVALID_MESSAGE")
+            return rejected()
         if message.type != "exec":
             return self._unknown(message.type)
-        match message.payload:
-            case str(command) | {"command": str(command)} if command.strip() and "\0" not in command:
-                given = message.payload.get("timeoutMs") if isinstance(message.payload, dict) else None
+        payload = message.payload if isinstance(message.payload, dict) else {"command": message.payload}
+        match payload:
+            # A limit under another name would be read past, and the command would run on.
+            case {"command": str(command)} if command.strip() and "\0" not in command and payload.keys() <= {*_KEYS}:
+                given = payload.get("timeoutMs")
                 if given is None:
                     return command, None
                 if isinstance(given, (int, float)) and not isinstance(given, bool) and given > 0:
                     return command, given / 1000
-        return _rejected("PROTO_INVALID_MESSAGE")
+        return rejected(payload, *_KEYS)
 
     def _run(self, command: str, timeout: float, idle: float | None = None) -> Run:
         return run(
@@ -222,10 +225,6 @@ class BashStream:
         raise TypeError(
             "use `async with bash.stream(…) as events` and iterate over `events`: leaving the block ends the command"
         )
-
-
-def _rejected(code: Any) -> Response:
-    return cast("Response", view.write(Fault.of(code), literal=True))
 
 
 def _failed(error: ProcessError, command: str, *, stream: bool = False) -> Response:

@@ -130,7 +130,10 @@ class UnexpectedFailure(Exception):  # noqa: N818 - the name that the specificat
 
 
 class ActorKilledError(Exception):
-    """Raise it in an actor to end it for good, under directives that say so, such as `AKKA_SAMPLE`."""
+    """Raise it in an actor to end it for good: in a `MessageSupervisor`, and under directives that say so, such as `AKKA_SAMPLE`.
+
+    raise ActorKilledError("the account was closed")
+    """
 
 
 AKKA_SAMPLE: On = {
@@ -249,8 +252,9 @@ class MessageSupervisor:
             await supervisor.supervise(lambda: Notes("notes-1"))
             response = await supervisor.send("notes-1", Message(id="m-1", type="get"))
 
-    max_restarts, window_ms: how often each actor is restarted within the window. At the next crash it is removed. In a phase without
-    supervision (`phase = 2` in the settings) a crash is returned, and the actor stays as it is.
+    max_restarts, window_ms: how often each actor is restarted within the window. At the next crash it is removed. One that raises
+    `ActorKilledError` is removed at once. In a phase without supervision (`phase = 2` in the settings) a crash is returned, and the
+    actor stays as it is.
     strategy: `one-for-one` restarts the actor that crashed, `one-for-all` restarts all of them.
     timeout_ms: the most time that a message may take; by default there is no limit.
     name: its name in events and in the log.
@@ -313,7 +317,7 @@ class MessageSupervisor:
             try:
                 return await _made(child.factory)
             except Exception as error:
-                if not restarts or isinstance(error, InvalidError):
+                if not restarts or isinstance(error, (InvalidError, ActorKilledError)):
                     raise
                 self._report_crash(name, child, error)
                 if not self._may_restart(child):
@@ -398,7 +402,7 @@ class MessageSupervisor:
         if is_kept or child.actor is not actor:
             # If it was replaced with a sibling while it worked on this message, it is restarted already.
             return _crash(name, reason, len(child.restarts))
-        while child.supervision == "restart" and self._may_restart(child):
+        while child.supervision == "restart" and not isinstance(error, ActorKilledError) and self._may_restart(child):
             count = len(child.restarts)
             self._report(ChildRestarting, name, error, attempt=count, delay=0.0)
             try:
@@ -413,6 +417,10 @@ class MessageSupervisor:
             self._report(GaveUp, name, error, restarts=0, window=window)
             await self._stop(actor)
             await self.stop()
+            return _crash(name, reason, len(child.restarts))
+        if isinstance(error, ActorKilledError):
+            # It has asked for its end. Nobody gave up.
+            await self._stop(actor)
             return _crash(name, reason, len(child.restarts))
         self._report(GaveUp, name, error, restarts=self._max_restarts, window=window, child_only=True)
         context = {"actor": name, "restarts": self._max_restarts, "window_s": window, "original_error": reason}
@@ -499,6 +507,16 @@ def _response(value: Any) -> Response:
         case Ok():
             value = value.value
     return {"success": True} if value is None else {"success": True, "data": value}
+
+
+def rejected(payload: Any = None, *known: str) -> Response:
+    """Return the Response to a payload that is invalid. known: the keys that it may have; it names another one."""
+    fault = Fault.of("PROTO_INVALID_MESSAGE")
+    unknown = next((key for key in payload if key not in known), None) if isinstance(payload, dict) else None
+    if unknown is None:
+        return _failed(fault)
+    text = f"Message payload is invalid: unknown key {unknown!r} (it may have {', '.join(known)})"
+    return cast("Response", view.failed(Errors.validation("INVALID_MESSAGE", text)))
 
 
 def _crash(name: str, reason: str, count: int) -> Response:

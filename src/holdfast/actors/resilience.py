@@ -135,7 +135,8 @@ async def with_retry(
 
         response = await with_retry(lambda: claude.send(message), RetryConfig(max_attempts=2))
 
-    is_retryable: whether an error is worth another attempt; by default what it says itself. name: what events call it.
+    is_retryable: whether an error is worth another attempt; by default what it says itself. CIRCUIT_OPEN never is. name: what events
+    call it.
     After the last attempt the message says how many there were: `Failed after 3 attempts: …`. What `fn` raises is not retried.
     """
     config = config or RetryConfig()
@@ -150,7 +151,11 @@ async def with_retry(
         error = response["error"]
         if not (error["retryable"] if is_retryable is None else is_retryable(error)):
             return response
-        raise _ReturnedError(response)
+        failure = _ReturnedError(response)
+        if failure.fault.code == "CIRCUIT_OPEN":
+            # Another call would be rejected too, and calls that are not made would not count as attempts.
+            return response
+        raise failure
 
     tries = config.tries
     policy = Policy(attempts=tries.attempts, backoff=tries.backoff, patience=None, circuit=None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from contextlib import asynccontextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from holdfast import options
 from holdfast.agents.command_lines import FORMS, form_of
@@ -50,7 +50,7 @@ __all__ = ["CommandAgent"]
 Resume: TypeAlias = "Literal['auto'] | Sequence[str] | None"
 
 _PROMPT, _SESSION = "{prompt}", "{session}"
-_TOTAL = 3600.0
+USUAL_TOTAL = 3600.0
 """The usual limit for everything, known by identity: `total=3600.0` names one."""
 _OUTPUT_CAP = 1_073_741_824
 _SERVICES = {"claude": "agent-sdk"}
@@ -100,6 +100,11 @@ class CommandAgent:
     Wrong options raise `InvalidError`.
     """
 
+    _usual: ClassVar[Policy] = DEFAULT_POLICY
+    """The policy of its runs where nothing is configured. Its profile has the limits where that of the program has none."""
+    _tries: ClassVar[str] = "claude-send"
+    """What the profiles call its attempts and delays."""
+
     @options.suggests
     def __init__(
         self,
@@ -108,7 +113,7 @@ class CommandAgent:
         name: str | None = None,
         start: float | None = 30.0,
         idle: float | None = 300.0,
-        total: float | None = _TOTAL,
+        total: float | None = USUAL_TOTAL,
         form: Literal["auto", "claude", "codex", "acp", "plain"] = "auto",
         resume: Resume = "auto",
         if_lost: Literal["raise", "restart"] = "raise",
@@ -158,14 +163,17 @@ class CommandAgent:
 
     def total(self, *, is_stream: bool) -> float | None:
         """Return the seconds for everything: as given, or as the profile of its policy has them for such agents."""
-        if self._total is not _TOTAL:
+        if self._total is not USUAL_TOTAL:
             return self._total
         chosen = self._policy or self.runtime.policy_for(self.target)
+        kind = "stream" if is_stream else "claude"
+        limits = PROFILES[chosen.profile].timeouts
+        if kind not in limits:
+            return PROFILES[self._usual.profile].timeouts.get(kind, USUAL_TOTAL)
         if self._policy is None and chosen.timeout is None:
             # The first phase of a gradual introduction has no time limits yet.
-            return _TOTAL
-        limits = PROFILES[chosen.profile].timeouts
-        return limits.get("stream" if is_stream else "claude", _TOTAL)
+            return USUAL_TOTAL
+        return limits[kind]
 
     @property
     def policy(self) -> Policy:
@@ -174,8 +182,8 @@ class CommandAgent:
             return self._policy
         chosen = self.runtime.policy_for(self.target)
         if chosen is INTERACTIVE:
-            return DEFAULT_POLICY
-        tries = PROFILES[chosen.profile].tries.get("claude-send")
+            return self._usual
+        tries = PROFILES[chosen.profile].tries.get(self._tries)
         if tries is None or chosen.attempts is not None or chosen.backoff is not None:
             return chosen
         # The profile has numbers for such agents, and their time limits are their own.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import msgspec
 
 from holdfast import options
-from holdfast.actors.messages import Message, MessageActor, Response
-from holdfast.agents.command import DEFAULT_POLICY, CommandAgent
+from holdfast.actors.messages import Message, MessageActor, Response, rejected
+from holdfast.agents.command import DEFAULT_POLICY, USUAL_TOTAL, CommandAgent
 from holdfast.agents.parts import Done
 from holdfast.faults import Err, Fault, Ok
 from holdfast.policies.profiles import ACTOR
@@ -29,9 +29,14 @@ if TYPE_CHECKING:
     from holdfast.actors.bash import StreamEvent
     from holdfast.agents.feed import Feed
     from holdfast.agents.reply import AgentReply
+    from holdfast.policies.policy import Policy
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["ClaudeActor", "CommandActor"]
+
+_TIMEOUT_MS = ACTOR.timeout("claude") * 1000
+_STREAM_TIMEOUT_MS = ACTOR.timeout("stream") * 1000
+"""The usual limits, known by identity: a phase without time limits has none of them, but keeps one that somebody wrote."""
 
 
 class _Work:
@@ -57,7 +62,7 @@ class _Work:
 
 
 class CommandActor(MessageActor):
-    """Takes prompts for a command-line agent. The payload of a message is the prompt, or `{"prompt": …}`.
+    """Takes prompts for a command-line agent. The payload of a message is the prompt, or `{"prompt": …}` without other keys.
 
     async with MessageSupervisor() as supervisor:
         await supervisor.supervise(lambda: CommandActor("claude", CommandAgent(["claude", "-p"])))
@@ -104,7 +109,7 @@ class CommandActor(MessageActor):
         milliseconds = round((clock.monotonic() - began) * 1000)
         if isinstance(outcome, Ok):
             return _answered(outcome.value, milliseconds)
-        return _failed(self._late(outcome.fault), milliseconds)
+        return _failed(self._late(outcome.fault, is_stream=False), milliseconds)
 
     async def cancel(self) -> int:
         """End the prompts that are worked on, with their programs; return how many there were. Their Responses say SYS_CANCELLED."""
@@ -126,10 +131,14 @@ class CommandActor(MessageActor):
             self._running.discard(work)
             work.ended.set()
 
-    def _late(self, fault: Fault) -> Fault:
-        """Return the fault of a call that was not streamed: a limit that ended it is that of the operation."""
+    def _late(self, fault: Fault, *, is_stream: bool) -> Fault:
+        """Return the fault of a call that a limit may have ended: the limit is that of the operation, and the failure is temporary."""
         if fault.code != "PROVIDER_STREAM_STALLED" or "limit" not in fault.context:
             return fault
+        if is_stream:
+            # The limit for everything ends our own attempts, but it is no reason against another prompt. What silence ended may be
+            # held back, as the work may not be done twice.
+            return msgspec.structs.replace(fault, retryable=fault.retryable or fault.context["limit"] == "timeout")
         context = {**fault.context, "operation": self.operation}
         return Fault.of(
             "TOOL_TIMEOUT", fault.message, context=context, maybe_executed=fault.maybe_executed, partial=fault.partial
@@ -175,7 +184,8 @@ class CommandActor(MessageActor):
                     raise
                 response = _failed(Fault.of("SYS_CANCELLED", maybe_executed=True), milliseconds())
             except Exception as error:  # noqa: BLE001 - any failure is the last event
-                response = _failed(self._agent.runtime.fault_of(error), milliseconds())
+                fault = self._late(self._agent.runtime.fault_of(error), is_stream=True)
+                response = _failed(fault, milliseconds())
         yield self._event("error", {"response": response, "error": response.get("error")})
 
     def _event(self, kind: str, data: dict[str, Any]) -> StreamEvent:
@@ -184,13 +194,27 @@ class CommandActor(MessageActor):
     def _prompt(self, message: Any) -> str | Response:
         """Return the prompt of a message, or the Response that rejects it."""
         if not isinstance(message, Message):
-            return _rejected()
+            return rejected()
         if message.type != "prompt":
             return self._unknown(message.type)
         match message.payload:
-            case str(prompt) | {"prompt": str(prompt)} if prompt.strip():
+            case str(prompt) if prompt.strip():
                 return prompt
-        return _rejected()
+            case {"prompt": str(prompt), **others} if prompt.strip() and not others:
+                return prompt
+        return rejected(message.payload, "prompt")
+
+
+class _Claude(CommandAgent):
+    """Claude Code with the numbers of document 004 where nothing is configured. Phases and policies act as on every agent."""
+
+    _usual: ClassVar[Policy] = DEFAULT_POLICY.replace(
+        profile=ACTOR.name,
+        attempts=ACTOR.tries["claude"].attempts,
+        backoff=ACTOR.tries["claude"].backoff,
+        circuit=ACTOR.circuit,
+    )
+    _tries: ClassVar[str] = "claude"
 
 
 class ClaudeActor(CommandActor):
@@ -202,7 +226,9 @@ class ClaudeActor(CommandActor):
 
     model: which one; by default the program's own choice. command: the program, and arguments that come first.
     timeout_ms, stream_timeout_ms: the most time for a prompt (120,000), and for one that is streamed (300,000).
-    A lost network is tried once more, after about 5 s. Wrong options raise `InvalidError`. For more options make a `CommandActor`.
+    A lost network is tried once more, after about 5 s. A policy for its name and a phase of the settings change these numbers: with
+    `phase = 1` there is one attempt, no limit of 120 s and no circuit. Wrong options raise `InvalidError`. For more options make a
+    `CommandActor`.
     """
 
     operation: ClassVar[str] = "Claude CLI call"
@@ -214,26 +240,24 @@ class ClaudeActor(CommandActor):
         *,
         model: str | None = None,
         command: Sequence[str] = ("claude",),
-        timeout_ms: float = ACTOR.timeout("claude") * 1000,
-        stream_timeout_ms: float = ACTOR.timeout("stream") * 1000,
+        timeout_ms: float = _TIMEOUT_MS,
+        stream_timeout_ms: float = _STREAM_TIMEOUT_MS,
         runtime: Runtime | None = None,
     ) -> None:
         options.name("claude.model", model, optional=True)
         options.seconds("claude.timeout_ms", timeout_ms)
         options.seconds("claude.stream_timeout_ms", stream_timeout_ms)
         arguments = ["-p", "--output-format", "stream-json", "--verbose", *(("--model", model) if model else ())]
-        tries = ACTOR.tries["claude"]
-        policy = DEFAULT_POLICY.replace(attempts=tries.attempts, backoff=tries.backoff, circuit=ACTOR.circuit)
 
         def agent(milliseconds: float) -> CommandAgent:
-            return CommandAgent(
+            is_usual = milliseconds is _TIMEOUT_MS or milliseconds is _STREAM_TIMEOUT_MS
+            return _Claude(
                 [*command, *arguments],
                 form="claude",
                 name=id,
-                total=milliseconds / 1000,
+                total=USUAL_TOTAL if is_usual else milliseconds / 1000,
                 idle=None,
                 start=None,
-                policy=policy,
                 runtime=runtime,
             )
 
@@ -243,10 +267,6 @@ class ClaudeActor(CommandActor):
     @property
     def _streaming(self) -> CommandAgent:
         return self._streamed
-
-
-def _rejected() -> Response:
-    return cast("Response", view.write(Fault.of("PROTO_INVALID_MESSAGE"), literal=True))
 
 
 def _answered(reply: AgentReply, milliseconds: int) -> Response:

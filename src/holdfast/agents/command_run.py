@@ -264,7 +264,7 @@ class CommandRun:
 
     def _unfinished(self, total: float) -> Fault:
         """Return the fault of a run that took longer than the limit for everything."""
-        context = {"limit": "timeout", "timeout_s": total, "agent": self._agent.name}
+        context = {"limit": "timeout", "timeout_s": total, "duration_ms": self._took_ms, "agent": self._agent.name}
         return Fault.of(
             "PROVIDER_STREAM_STALLED", f"{self._agent.name} did not finish within {total:g} s", context=context
         )
@@ -372,8 +372,12 @@ class CommandRun:
         fault = command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
         if fault is None or not is_late:
             return fault
-        took = round((asyncio.get_running_loop().time() - self._began) * 1000)
-        return msgspec.structs.replace(fault, context={**fault.context, "duration_ms": took})
+        # That of the whole work, not of its last program.
+        return msgspec.structs.replace(fault, context={**fault.context, "duration_ms": self._took_ms})
+
+    @property
+    def _took_ms(self) -> int:
+        return round((asyncio.get_running_loop().time() - self._began) * 1000)
 
     @property
     def _budget(self) -> Budget | None:
