@@ -56,7 +56,8 @@ async def into(state: str, bridge, client) -> None:
         *((state, "session_join", "joined") for state in ("created", "active", "paused", "error")),
         *((state, "session_rename", "stored") for state in ("created", "active", "paused")),
         *((state, "session_rename", "SESS_CLOSED") for state in ("error", "closed")),
-        *((state, "stop", "SESS_ILLEGAL_TRANSITION") for state in ("created", "active", "paused", "error", "closed")),
+        *((state, "stop", "SESS_ILLEGAL_TRANSITION") for state in ("created", "active", "paused")),
+        *((state, "stop", "SESS_CLOSED") for state in ("error", "closed")),
         *((state, "session_snapshot", "seen") for state in ("created", "active", "paused", "error", "closed")),
         # Nobody would ever answer it.
         ("error", "session_message", "SESS_CLOSED"),

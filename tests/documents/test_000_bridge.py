@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -24,7 +25,8 @@ from documents_kit import Model, World, failing, http
 from websockets.asyncio.client import ClientConnection
 
 from holdfast import Agent, CircuitOpenError, Fault, HoldfastError, Runtime, documents, recover, tool
-from holdfast.bridge import AgentProcess, ConnectionStatus, ErrorReports, TlsFiles, Turn
+from holdfast.actors import VirtualActor, VirtualActors
+from holdfast.bridge import AgentProcess, ConnectionStatus, ErrorReports, TlsFiles, Turn, agent_runner
 from holdfast.bridge.client.certificate import Certificate, diagnose
 from holdfast.bridge.identity import Identity
 from holdfast.bridge.mode import mode_of
@@ -60,17 +62,18 @@ from holdfast.documents.bridge import (
     raise_alerts,
     react_to_failures,
     read_hook,
+    read_message,
     save_sessions,
     tool_error,
     validate_sequence,
 )
 from holdfast.events import Failed, Retry
 from holdfast.faults import CATALOG, meaning
-from holdfast.manager import ExecutionOptions
+from holdfast.manager import ExecutionOptions, ResilienceManager
 from holdfast.providers import Reply, ToolCall
 from holdfast.runtime.runtime import use_runtime
 from holdfast.sinks import measure_errors
-from holdfast.stores import SqliteStore
+from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.testing import Capture, VirtualClock
 from holdfast.testing import run as virtually
 from holdfast.testing.proxy import BlackHole, FaultProxy
@@ -261,6 +264,160 @@ def test_S0_4_a_fatal_failure_ends_its_session_for_good_and_no_other(caplog, thr
                 assert (await served.hub.store.session("a")).state is SessionState.ERROR
         assert [alert.signal for alert in raised] == ["ACTOR_MAX_RESTARTS"]
         assert "session a has ended with an error" in caplog.text
+
+    run(work)
+
+
+@pytest.mark.parametrize("through", ["the agent's own code", "a recovery"])
+@pytest.mark.parametrize(
+    ("raises", "alerts", "priority"),
+    [
+        (HoldfastError(Fault.of("SYS_CANCELLED")), [], "low"),
+        (HoldfastError(Fault.of("TOOL_INPUT_INVALID")), [], "high"),
+        (RuntimeError("the key is hunter2"), [], "high"),
+        (HoldfastError(Fault.of("CIRCUIT_OPEN")), ["CIRCUIT_OPEN"], "high"),
+        (MemoryError(), ["SYS_OUT_OF_MEMORY"], "high"),
+    ],
+    ids=["info", "warning", "error", "critical", "out of memory"],
+)
+def test_S0_4_S0_32_a_failure_does_the_same_whether_or_not_a_recovery_was_around_it(through, raises, alerts, priority):
+    """Each severity: a failure is counted once and alerts alike, whoever raised it; what is only information disturbs nobody."""
+    runtime, heard = Runtime(profile="bridge"), list[Failed]()
+    raised, measured = list[Any](), list[ErrorMetric]()
+
+    async def fail() -> None:
+        raise raises
+
+    async def agent(turn: Turn) -> None:
+        await (recover("team", runtime=runtime)(fail) if through == "a recovery" else fail)()
+
+    async def work() -> None:
+        runtime.on(heard.append, Failed)
+        with raise_alerts(runtime, Alerts(), tell=raised.append), measure_errors(measured.append, runtime=runtime):
+            async with a_bridge(agent, runtime=runtime) as served, raw(served) as client:
+                await in_session(client)
+                await client.say("go")
+                notification = (await client.until("notification"))["payload"]
+                while (await client.until("session_event"))["payload"]["event"] != "turn_ended":
+                    pass
+                # What comes after it in the log.
+                await client.ask("session_rename", {"title": "t"}, "ack")
+        assert notification["priority"] == priority
+        (failed,) = heard
+        assert (failed.fault.code, failed.session) == (notification["data"]["code"], "s")
+        assert [(each.code, each.session_id) for each in measured] == [(failed.fault.code, "s")]
+        assert [alert.signal for alert in raised if alert.signal in CATALOG] == alerts
+        if through != "a recovery":
+            assert "hunter2" not in json.dumps(client.received)
+
+    run(work)
+
+
+def test_S0_4_a_call_that_an_open_circuit_rejects_in_a_turn_is_counted_once():
+    """critical: the circuit that rejects a call reports it, and the turn that ends with it does not report it again."""
+    runtime, heard, calls = Runtime(profile="bridge"), list[Failed](), failing(ConnectionResetError())
+
+    async def agent(turn: Turn) -> None:
+        async def call() -> str:
+            return calls()
+
+        await recover("team", runtime=runtime)(call)()
+
+    async def work() -> None:
+        runtime.on(heard.append, Failed)
+        ResilienceManager(runtime).get_circuit("team").force_open()
+        async with a_bridge(agent, runtime=runtime) as served, raw(served) as client:
+            await in_session(client)
+            for _ in range(3):
+                await client.say("go")
+                assert (await client.until("notification"))["payload"]["data"] == {"code": "CIRCUIT_OPEN"}
+        assert ([event.fault.code for event in heard], calls.calls) == (["CIRCUIT_OPEN"] * 3, 0)
+
+    run(work)
+
+
+def test_S0_4_a_turn_that_is_given_up_after_crashes_is_counted(monkeypatch):
+    """Every severity: nothing was raised where the process died, so whoever gives the turn up reports it."""
+    heard: list[Failed] = []
+
+    async def agent(turn: Turn) -> None:
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with MemoryStore() as store:
+            async with a_bridge(agent, store=store) as served, raw(served) as client:
+                await in_session(client)
+                await client.say("go")
+                while (await client.until("session_event"))["payload"]["event"] != "turn_started":
+                    pass
+            monkeypatch.setattr(agent_runner, "MOST", -1)  # the turn was cut off: that is enough
+            runtime = Runtime(profile="bridge")
+            runtime.on(heard.append, Failed)
+            async with a_bridge(agent, store=store, runtime=runtime):
+                await eventually(lambda: heard)
+        assert [(event.fault.code, event.session) for event in heard] == [("SYS_PROCESS_EXIT", "s")]
+
+    run(work)
+
+
+class Room(VirtualActor):
+    """A virtual actor: at any time only one process has it."""
+
+    state: dict[str, bool]
+
+    async def enter(self, name: str) -> list[str]:
+        self.state[name] = True
+        return sorted(self.state)
+
+
+def test_S0_4_a_turn_that_uses_what_another_process_has_fails_once(tmp_path):
+    """fatal: the lease that was lost is that of something the turn uses, not of its session. The turn is not run again and again."""
+    asked: list[str] = []
+
+    async def work() -> None:
+        address, raised = f"sqlite:{tmp_path}/rooms.db", list[Any]()
+        runtime = Runtime(profile="bridge")
+        async with VirtualActors(address) as there, VirtualActors(address) as here:
+            assert await there.get(Room, "lobby").ask(Room.enter, "ann") == ["ann"]
+
+            async def agent(turn: Turn) -> str:
+                asked.append(turn.text)
+                return str(await here.get(Room, "lobby").ask(Room.enter, turn.text))
+
+            with raise_alerts(runtime, Alerts(), tell=raised.append):
+                async with a_bridge(agent, runtime=runtime) as served, raw(served) as client:
+                    await in_session(client)
+                    await client.say("bob")
+                    assert (await client.until("notification"))["payload"]["data"] == {"code": "SESS_LEASE_LOST"}
+                    while (await client.until("session_event"))["payload"]["event"] != "session_error":
+                        pass
+                    assert (await client.say("again"))["code"] == "SESS_CLOSED"
+        assert asked == ["bob"]
+        assert [alert.signal for alert in raised] == ["SESS_LEASE_LOST"]
+
+    run(work)
+
+
+def test_S0_4_a_turn_whose_own_store_is_well_is_not_run_for_ever_for_another_one(monkeypatch):
+    """error: a notification and retries. They end, although the store that fails is not that of the session."""
+    monkeypatch.setattr(agent_runner, "_AGAIN_S", (0.001,) * 3)
+    asked: list[str] = []
+
+    async def agent(turn: Turn) -> str:
+        asked.append(turn.text)
+        if turn.text == "read the archive":
+            raise HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE", context={"store": "archive"}))
+        return f"you said {turn.text}"
+
+    async def work() -> None:
+        async with a_bridge(agent, runtime=Runtime(profile="bridge")) as served, raw(served) as client:
+            await in_session(client)
+            await client.say("read the archive")
+            while (await client.until("notification"))["payload"]["notification_type"] != "agent_error":
+                pass
+            await client.say("hello")
+            assert await client.said() == "you said hello"
+        assert asked == ["read the archive"] * 4 + ["hello"]
 
     run(work)
 
@@ -551,6 +708,28 @@ def test_S0_13_each_field_of_a_message_is_required(field):
     run(work)
 
 
+def test_S0_13_a_time_is_read_alike_by_every_client():
+    """ISO 8601: with its zone, and in the one form that every client reads. The page says which."""
+    known = {"2026-03-20T14:32:00Z", "2026-03-20T14:32:00.5+01:00"}
+    for text in (*known, "2026-03-20T14:32:00", "2026-03-20T14:32Z", "20260320T143200Z", "2026-03-20"):
+        body = {"type": "auth", "id": "0b8a7f60-1111-4222-8333-444455556666", "timestamp": text, "payload": {}}
+        found = getattr(read_message(json.dumps(body)), "violations", ())
+        assert [each.constraint for each in found] == ([] if text in known else ["iso8601"])
+
+
+def test_S0_16_a_ping_may_come_first_and_an_unknown_type_is_named_so():
+    """`auth` first: a heartbeat says nothing, and may come at any time. What no phase knows is in no sequence."""
+
+    async def work() -> None:
+        async with a_bridge() as served, raw(served) as client:
+            await client.send("heartbeat_ping", {})
+            assert (await client.next())["type"] == "heartbeat_pong"
+            assert (await client.auth())["type"] == "connection_ack"
+            assert (await client.ask("session_explode", {}))["payload"]["code"] == "PROTO_UNKNOWN_TYPE"
+
+    run(work)
+
+
 def test_S0_15_S0_16_auth_that_is_not_first_ends_the_connection_with_the_sequence():
     """`auth` not first. The error has expected, received and currentPhase, also in the closing connection_error."""
 
@@ -646,11 +825,65 @@ def test_S0_18_S0_19_S0_20_a_session_goes_through_the_states_of_the_chart():
             await client.ask("session_close", {"session_id": "s"}, "ack")
             assert await state() == "closed"
             assert (await client.say("again"))["code"] == "SESS_CLOSED"
-            answer = await client.ask("session_resume", {"session_id": "s"}, "session_joined")
-            assert answer["payload"]["code"] == "SESS_CLOSED"
+            needed = {"session_rename": {"title": "t"}, "command": {"run": "r", "command": "cancel"}}
+            for operation in ("session_resume", "session_pause", "session_close", "session_rename", "stop", "command"):
+                payload = {"session_id": "s"} | needed.get(operation, {})
+                answer = await client.ask(operation, payload, "session_joined", "ack")
+                assert (operation, answer["payload"]["code"]) == (operation, "SESS_CLOSED")
+            # What it has stored can be read.
+            assert (await client.ask("session_snapshot", {}, "snapshot"))["payload"]["session_id"] == "s"
         assert {each.value for each in SessionState} >= {"created", "active", "paused", "closed", "error"}
 
     run(work)
+
+
+ASKING_APP = """
+async def agent(turn):
+    return f"approved: {await turn.approve('May I?')}"
+"""
+
+
+@pytest.mark.parametrize("kept_in", ["this process", "the process of the agents"])
+def test_S0_18_a_client_that_pauses_a_session_is_served_until_its_turn_has_ended(tmp_path, monkeypatch, kept_in):
+    """ACTIVE -> PAUSED comes after the turn that runs. Until then its client's pings and its answer to the turn's question count."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asking.py").write_text(ASKING_APP)
+    options: dict[str, Any] = {}
+    if kept_in != "this process":
+        agents = AgentProcess(agent="asking:agent", home=tmp_path / "home")
+        options = {"store": f"sqlite:{tmp_path / 'work.db'}", "agents": agents}
+
+    async def agent(turn: Turn) -> str:
+        return f"approved: {await turn.approve('May I?')}"
+
+    async def work() -> None:
+        async with a_bridge(agent, **options) as served, raw(served) as client:
+            await in_session(client)
+            await client.say("go")
+            question = (await client.until("question"))["payload"]
+            paused = await client.send("session_pause", {})
+            await client.send("heartbeat_ping", {})
+            assert (await client.until("heartbeat_pong", "ack"))["type"] == "heartbeat_pong"
+            given = {name: question[name] for name in ("question_id", "arguments_hash")} | {"value": True}
+            assert (await client.ask("answer", given, "ack"))["type"] == "ack"
+            assert await client.said() == "approved: True"
+            while paused not in (await client.until("ack"))["payload"]["ids"]:
+                pass
+            assert (await served.hub.store.session("s")).state is SessionState.PAUSED
+            # A pause for which no turn has to end is over before the next message.
+            await client.ask("session_resume", {"session_id": "s"}, "session_joined")
+            await client.send("session_pause", {})
+            again = await client.ask("session_resume", {"session_id": "s"}, "session_joined")
+            assert again["type"] == "session_joined"
+
+    async def until_the_agents_have_ended() -> None:
+        try:
+            await work()
+        finally:
+            if options:
+                await end_agents(tmp_path / "home")
+
+    run(until_the_agents_have_ended)
 
 
 def test_S0_18_a_session_that_is_created_active_or_paused_may_end_in_error(tmp_path):
@@ -792,9 +1025,10 @@ def test_S0_21_a_function_that_raises_is_a_tool_error():
         (PermissionError(13, "Permission denied"), 1),
         (http(429), 2),
         (MemoryError(), 2),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 2),
         (None, 1),
     ],
-    ids=["network timeout", "file not found", "permission denied", "rate limited", "out of memory", "fine"],
+    ids=["timeout", "file not found", "permission denied", "rate limited", "out of memory", "no memory", "fine"],
 )
 def test_S0_22_what_is_retried_and_what_fails_at_once(error, calls):
     """Network timeout and rate limit: with backoff. File not found, permission denied: at once. Out of memory: once more, then fail."""
@@ -834,9 +1068,12 @@ def test_S0_22_what_is_retried_waits_longer_each_time_and_never_all_at_once(erro
     assert late == pytest.approx([1.2 * delay for delay in delays])
 
 
-def test_S0_22_memory_that_is_short_for_a_second_time_fails():
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")], ids=["python", "os"]
+)
+def test_S0_22_memory_that_is_short_for_a_second_time_fails(error):
     """Out of memory: retry once, then fail."""
-    world, ask = World("bridge"), failing(MemoryError())
+    world, ask = World("bridge"), failing(error)
 
     @tool(effect="read", name="look")
     def look() -> str:
@@ -845,6 +1082,28 @@ def test_S0_22_memory_that_is_short_for_a_second_time_fails():
     answer = virtually(Toolbox([look], runtime=world.runtime).answer("look", {}), clock=world.clock)
     assert (ask.calls, answer.fault.code) == (2, "TOOL_OUT_OF_MEMORY")
     assert tool_error(Fault.of("TOOL_OUT_OF_MEMORY"))["payload"]["max_retries"] == 1
+
+
+@pytest.mark.parametrize("ends", ["raises", "exceeds its time"])
+def test_S0_21_S0_23_of_an_unsafe_call_that_broke_off_a_person_is_asked(ends):
+    """An exception, a time limit: with an unsafe tool the page says otherwise. Nobody knows what it did, so it is no plain error."""
+
+    @tool(effect="unsafe", timeout=0.05)
+    async def pay() -> str:
+        if ends == "raises":
+            raise RuntimeError("connection lost")
+        await asyncio.sleep(LIMIT)
+        return ""
+
+    async def work() -> None:
+        async with a_bridge(calling("pay", {}, pay)) as served, raw(served) as client:
+            await in_session(client)
+            await client.say("go")
+            call = (await client.until("approval_required"))["payload"]["tool_call_id"]
+            await client.send("approval_response", {"tool_call_id": call, "decision": "approved"})
+            assert "Did it happen?" in (await client.until("question", "tool_error"))["payload"]["prompt"]
+
+    run(work)
 
 
 def test_S0_23_a_tool_has_the_documents_time_limit():
@@ -889,6 +1148,10 @@ def test_S0_24_S0_25_seven_events_are_known_and_another_one_is_named():
             wrong = {"event": "Stop", "timestamp": "2026-03-20 14:32:00", "session_id": "", "payload": []}
             answer = await client.post("/hooks/event", json=wrong)
             assert [each["field"] for each in answer.json()["errors"]] == ["timestamp", "session_id", "payload"]
+            # Its session is known by this name, in places where not every text can stand.
+            for name in ("my session", "C:/x/y"):
+                answer = await client.post("/hooks/event", json=HOOK | {"session_id": name})
+                assert [each["field"] for each in answer.json()["errors"]] == ["session_id"]
 
     run(work)
 
@@ -952,6 +1215,20 @@ def test_S0_27_five_failures_open_a_circuit_for_60_seconds_and_a_probe_decides()
     # The success has set the count back: one failure does not open it again.
     circuit.record_failure()
     assert circuit.state == "closed"
+
+
+def test_S0_27_what_says_nothing_about_the_service_does_not_open_its_circuit():
+    """Every exception counts in the document. Here a wrong value and a missing file do not: the service is well."""
+    circuit = create_circuit_breaker("disk", BRIDGE_CIRCUIT, runtime=World("bridge").runtime)
+    for error in (ValueError("wrong"), FileNotFoundError("missing")):
+        for _ in range(5):
+            with pytest.raises(type(error)):
+                circuit.execute(failing(error))
+        assert circuit.state == "closed"
+    for _ in range(5):
+        with pytest.raises(ConnectionResetError):
+            circuit.execute(failing(ConnectionResetError()))
+    assert circuit.state == "open"
 
 
 def test_S0_28_N0_21_sessions_are_saved_as_a_pretty_list_and_loaded(tmp_path):
@@ -1742,7 +2019,8 @@ IMPORTED = (
 INSIDE = (
     *("BridgeConnectionRecovery", "MAX_RETRIES", "BASE_DELAY", "DisconnectReason", "isRecoverable", "SESSION_GRACE_MS"),
     *("handleDisconnect", "handleReconnect", "closeSession", "ProtocolError", "HookEventSchema", "resumeSession"),
-    *("loadSession", "restoreCheckpoint", "SESSIONS_FILE"),
+    *("loadSession", "restoreCheckpoint", "SESSIONS_FILE", "BridgeMessage.requestReplay", "interface SessionState"),
+    *("new CircuitBreaker(threshold, timeoutMs)", "Session.resumable"),
 )
 
 

@@ -22,9 +22,10 @@ from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
 from holdfast.bridge.turn import Turn
 from holdfast.events import Failed
-from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, Severity
 from holdfast.once.outcome import ended_itself
 from holdfast.policies.severity import REACTIONS, Reaction
+from holdfast.runtime.fault_of import is_reported
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import decode_manifest
@@ -349,10 +350,13 @@ class AgentRunner:
         deaths = found.deaths.in_a_row
         if found.is_cut and deaths > MOST:
             title = f"{_died(deaths)} It is given up: send it again to try once more."
-            await self._turn_failed(session, Fault.of("SYS_PROCESS_EXIT", title), "failed", title)
+            fault = Fault.of("SYS_PROCESS_EXIT", title)
+            self._report(session, fault)
+            await self._turn_failed(session, fault, "failed", title)
         elif found.is_cut:
             if not await self._answer(session, None, is_said=found.has_ended, deaths=deaths):
                 return False
+            self._failures = 0
         elif session.in_flight is not None:
             # The turn of another program. Nobody here knows how to go on with it.
             await session.abandon("a message came over the bridge")
@@ -477,9 +481,11 @@ class AgentRunner:
             await self._turn_failed(session, error.fault, "cancelled")
         except Exception as error:
             fault = self._runtime.fault_of(error)
-            if fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
+            if self._may_go_on_later(session, fault):
                 raise
             log_warning("a turn of %s failed: %s", self._live.id, fault.message)
+            if not is_reported(error):
+                self._report(session, fault)
             # What a function of the user's own raises is not known as a failure of anything, or only as one of a tool.
             title = "" if isinstance(error, HoldfastError) else _title(error, fault)
             await self._turn_failed(session, fault, "failed", title)
@@ -490,12 +496,26 @@ class AgentRunner:
             self._turn = None
         return True
 
+    def _may_go_on_later(self, session: Session, fault: Fault) -> bool:
+        """Whether a turn failed because its session cannot be used at present: it goes on when the session is opened again.
+
+        What the turn uses may fail with the same codes: another session, a virtual actor. Opening this session anew does not help
+        then. If it cannot be said whose store failed, the turn is tried again as often as there are delays.
+        """
+        if fault.code not in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
+            return False
+        if not session.is_owned:
+            return True
+        return fault.code == "SESS_STORE_UNAVAILABLE" and self._failures < len(_AGAIN_S)
+
+    def _report(self, session: Session, fault: Fault) -> None:
+        """Tell logs, metrics and alerts of a turn's failure. Of those of its operations, the operations do."""
+        at, name = self._runtime.clock.wall(), agent_name(self._agent)
+        event = Failed(at=at, operation=name, session=session.id, fault=fault, exhausted=False, attempts=0)
+        self._runtime.bus.emit(event)
+
     async def _terminate(self, session: Session, fault: Fault) -> None:
         """End the use of a session after a fatal failure. With the profile of the bridges' document, the session is lost for good."""
-        if not fault.attempts:
-            # No operation has reported it.
-            at, name = self._runtime.clock.wall(), agent_name(self._agent)
-            self._runtime.bus.emit(Failed(at=at, operation=name, fault=fault, exhausted=False, attempts=0))
         if self._runtime.profile.name == "bridge":
             log_error("session %s has ended with an error: %s", session.id, fault.message)
             await session.fail(f"failed: {fault.code}")
@@ -680,7 +700,7 @@ def problem(kind: str, fault: Fault, title: str = "") -> dict[str, Any]:
         "notification_id": str(uuid4()),
         "notification_type": kind,
         "title": title or fault.for_user(redactor=process_redactor()),
-        "priority": "high",
+        "priority": "low" if fault.severity is Severity.INFO else "high",
         "data": {"code": fault.code},
     }
 

@@ -582,11 +582,12 @@ class Hub:
             if identity is not None and identity.token_id == token_id:
                 self.spawn(connection.end(Fault.of("AUTH_TOKEN_REVOKED")))
 
-    def spawn(self, work: Any) -> None:
-        """Run something that nobody waits for."""
-        task = asyncio.ensure_future(work)
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Run something that nobody has to wait for."""
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)
+        return task
 
     def _spawned(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -615,6 +616,9 @@ class Hub:
             lives = tuple(self.sessions.values())
             session = next((live.id for live in lives if event.run in live.runs), "")
             event = msgspec.structs.replace(event, session=session)
+        if isinstance(event, Failed) and not event.run:
+            # A turn of the agent, and no operation in it. Clients get its notification, without the words of the agent's own code.
+            return
         # A tool may run in a thread, and so may its recovery.
         if event.session in self.sessions:
             self._loop.call_soon_threadsafe(self._forward, event)

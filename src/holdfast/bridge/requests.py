@@ -29,6 +29,7 @@ from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
 from holdfast.stores.errors import session_ended
+from holdfast.stores.records import FINAL
 from holdfast.wire import messages as wire
 from holdfast.wire.envelope import Invalid, Violation, stamp, wall_of
 from holdfast.wire.outbox import AckResult
@@ -36,7 +37,7 @@ from holdfast.wire.position import Gap, Position
 from holdfast.wire.server import PUBLIC_WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.bridge.connection import Connection
@@ -57,6 +58,8 @@ PROTOCOLS = (1, 2)
 _LOOKS, _LOOK_S = 50, 0.02
 """How often, and how many seconds apart, a password is offered to a program that is about to ask for it."""
 _OPEN = (SessionState.ACTIVE, SessionState.CREATED)
+_SOON_S = 0.2
+"""How long the end of a session's work is waited for before the next message of the client is handled."""
 _INSTEAD = "Call it again with these arguments instead: "
 _SHOWN_SESSIONS = 100
 _SHOWN_BYTES = 32_768
@@ -404,12 +407,26 @@ class Requests:
 
     async def _end(self, handle: Handle, payload: wire.SessionEnd) -> None:
         self._check_expiry(handle, payload.expires_at)
-        await self._hub.close(self._connection.live(handle.session_id), payload.reason)
-        await self._acknowledge(handle)
+        live = self._connection.live(handle.session_id)
+        await self._when_done(handle, live, self._hub.close(live, payload.reason))
 
     async def _pause(self, handle: Handle, _: wire.SessionPlain) -> None:
-        await self._hub.pause(self._connection.live(handle.session_id))
-        await self._acknowledge(handle)
+        live = self._connection.live(handle.session_id)
+        await self._when_done(handle, live, self._hub.pause(live))
+
+    async def _when_done(self, handle: Handle, live: LiveSession, ends: Coroutine[Any, Any, None]) -> None:
+        """Acknowledge a message when a session's work has ended. That may take as long as a turn: other messages are handled meanwhile."""
+
+        async def end() -> None:
+            try:
+                with self._hub.holding(live):
+                    await ends
+                await self._acknowledge(handle)
+            except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client
+                await self._failed(handle.message, error)
+
+        # Mostly it is over at once. Then what the client has sent after it comes after it.
+        await asyncio.wait((self._hub.spawn(end()),), timeout=_SOON_S)
 
     async def _rename(self, handle: Handle, given: wire.SessionRename) -> None:
         self._check_expiry(handle, given.expires_at)
@@ -418,8 +435,9 @@ class Requests:
 
     async def _stop(self, handle: Handle, stop: wire.SessionStop) -> None:
         self._check_expiry(handle, stop.expires_at)
-        runner = self._connection.live(handle.session_id).runner
-        if runner is None or not await runner.stop_turn(stop.turn):
+        live = self._connection.live(handle.session_id)
+        if live.runner is None or not await live.runner.stop_turn(stop.turn):
+            await self._check_not_ended(live)
             message = f"Session '{handle.session_id}' has no turn to stop"
             if stop.turn is not None:
                 message = (
@@ -434,10 +452,16 @@ class Requests:
         live = self._connection.live(handle.session_id)
         runner = live.runner
         if runner is None or not await runner.command(command.run, command.command, self._identity.name):
+            await self._check_not_ended(live)
             message = f"Operation '{command.run}' does not wait for {command.command} (any more)"
             context = {"session_id": live.id, "run": command.run, "command": command.command}
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
         await self._acknowledge(handle)
+
+    async def _check_not_ended(self, live: LiveSession) -> None:
+        state = (await self._hub.store.session(live.id)).state
+        if state in FINAL:
+            raise HoldfastError(session_ended(live.id, state))
 
     async def _refresh(self, handle: Handle, refresh: wire.RefreshToken) -> None:
         found = self._hub.authenticator.identify(refresh.token, peer=self._connection.peer)

@@ -28,6 +28,7 @@ from holdfast.policies.decide import Reason
 from holdfast.policies.profiles import SPEC016
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.fault_of import GAVE_UP_IN
 from holdfast.runtime.shown_request import unrepeatable_request
 from holdfast.runtime.tool_fault import in_own_words
 
@@ -134,7 +135,13 @@ def reject_again(plan: Plan) -> None:
     fault = msgspec.structs.replace(known[0], retry_after=known[1], context=known[0].context.copy())
     if plan.runtime.bus.wants(Failed):
         reports.rejected(plan, fault)
-    raise CircuitOpenError(fault)
+    error = CircuitOpenError(fault)
+    error.__dict__[GAVE_UP_IN] = ""
+    try:
+        raise error
+    finally:
+        # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
+        del error
 
 
 def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, now: float) -> Fault:

@@ -156,7 +156,7 @@ def fault_of_attempt(op: Any, error: Exception) -> Fault:
         forget_account(error)
     made = op.attempts > len(op.history)
     fault = with_outcome(may_have_happened(error, op.plan, acted=op.acted_inside, made=made), error)
-    if isinstance(error, MemoryError) and is_of_tool(op):
+    if fault.code == "SYS_OUT_OF_MEMORY" and isinstance(error, (MemoryError, OSError)) and is_of_tool(op):
         # One call of a tool wanted too much. Its memory is free again, so it may be the work of others that took the rest.
         fault = Fault.of(
             "TOOL_OUT_OF_MEMORY", context=fault.context, cause=fault.cause, maybe_executed=fault.maybe_executed

@@ -40,6 +40,7 @@ __all__ = [
     "found_not_to_have_happened",
     "gave_up_in",
     "has_account",
+    "is_reported",
     "leave_account",
     "leave_fault",
     "page_of",
@@ -213,6 +214,11 @@ def found_not_to_have_happened(fault: Fault) -> Fault:
 def has_account(error: BaseException) -> bool:
     """Whether an operation has left its account on an exception."""
     return FAULT_ATTRIBUTE in error.__dict__
+
+
+def is_reported(error: BaseException) -> bool:
+    """Whether an operation has given up on an exception. Its event has told logs, metrics and alerts of it."""
+    return GAVE_UP_IN in error.__dict__
 
 
 def forget_account(error: BaseException) -> None:

@@ -429,8 +429,7 @@ class Operation:
         self.over = True
         self.reason = Reason.CIRCUIT
         charges.charge_stopped(self)
-        if self.around is not None:
-            error.__dict__[GAVE_UP_IN] = self.outer_run
+        error.__dict__[GAVE_UP_IN] = self.outer_run
         if not self.has_fallbacks:
             reports.failed(self, error.fault)
             if self.around is None and self.adapter is None and self.abort is None and self.plan.breaks:

@@ -238,6 +238,11 @@ class Session:
         return SessionState.ERROR if failed is not None and failed.code == "SESS_STORE_UNAVAILABLE" else self._state
 
     @property
+    def is_owned(self) -> bool:
+        """Whether this program still has the session: its lease holds, and the session's own store has not failed."""
+        return self._journal.is_owned
+
+    @property
     def context(self) -> dict[str, Any]:
         """Values of the application that survive a restart: `session.context["branch"] = "main"`.
 

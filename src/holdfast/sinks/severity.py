@@ -53,7 +53,7 @@ def react_to_failures(
     """Log every operation that is given up, and call the functions that its severity requires.
 
     `metrics` counts the failure; `notify` informs the user; `alert` calls somebody; `circuit` stops calls to the target that
-    failed (`manager.circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this
+    failed (`manager.get_circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this
     order, so they must be quick. A function that raises is reported once, and the others are still called.
 
         react_to_failures(notify=show_to_user, alert=page_somebody)

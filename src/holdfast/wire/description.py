@@ -27,7 +27,7 @@ _SUMMARIES: Final = {
     "heartbeat_pong": "The answer to `heartbeat_ping`.",
     "message": "The same as `session_message`, in an older form.",
     "session_leave": "Leaves the session. Its work goes on.",
-    "session_pause": "Pauses the session: it can be resumed.",
+    "session_pause": "Pauses the session after the turn that runs: it can be resumed. Acknowledged when it is paused; other messages are handled meanwhile.",
     "session_close": "Closes the session for good.",
     "session_snapshot": "Asks for the session as it is now, and for the position at which a client goes on.",
     "stop": "Stops the turn that runs. The session stays.",
