@@ -57,7 +57,7 @@ from holdfast.faults import AbortedError, resolve
 from holdfast.manager import ExecutionOptions
 from holdfast.mcp import recovering
 from holdfast.policies.models.capabilities import CAPABILITIES, Needs, Offers, negotiate
-from holdfast.providers import Reply, ToolCall
+from holdfast.providers import CachedModel, ModelChain, Reply, ToolCall
 from holdfast.sessions.machine import STUD_EDGES
 from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError
@@ -138,26 +138,61 @@ def test_S2_1_S2_2_each_other_class_has_its_handler(world):
     assert (left.kind, left.retryable) == ("cancelled", False)
 
 
-def test_S2_1_after_a_capability_rejection_the_user_picks_another_model(world):
-    """Provider capability: negotiation rejects the choice, and the user picks another."""
+FORMS = {
+    "model": lambda model, _: model,
+    "list": lambda model, _: [model],
+    "chain": lambda model, world: ModelChain([model], runtime=world.runtime),
+    "cached": lambda model, world: CachedModel(model, ttl=60, runtime=world.runtime),
+}
+"""How an agent may be given one model."""
+
+
+def helper(world: World, model: Any, **options: Any) -> Agent:
+    return Agent("helper", model, [tool(name="look", effect="read")(lambda: "x")], runtime=world.runtime, **options)
+
+
+@pytest.mark.parametrize("way", ["run", "stream"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_S2_1_after_a_capability_rejection_the_user_picks_another_model(world, form, way):
+    """Provider capability: negotiation rejects the choice before anything is sent, and the user picks another."""
     person = Person("own/able")
-    bare, able = (
-        world.model(
-            "own/bare", HoldfastError(Fault.of("PROVIDER_MISSING_TOOL_CALLING")), offers=Offers(tool_calling=False)
-        ),
-        world.model("own/able", offers=Offers(tool_calling=True)),
-    )
+    bare = world.model("own/bare", offers=Offers(tool_calling=False))
+    able = world.model("own/able", offers=Offers(streaming=False, tool_calling=True))
+    agent = helper(world, form(bare, world), alternatives=[able])
 
     async def main() -> str:
-        agent = Agent(
-            "helper", bare, [tool(name="look", effect="read")(lambda: "x")], alternatives=[able], runtime=world.runtime
-        )
         async with Session.open("s", store=MemoryStore(), runtime=world.runtime, interactors=[person]) as session:
-            return (await agent.run("hi", session=session)).text
+            if way == "run":
+                return (await agent.run("hi", session=session)).text
+            async with agent.stream("hi", session=session) as parts:
+                return [part async for part in parts][-1].reply.text
 
     assert run(main(), clock=world.clock) == "by own/able"
-    assert [question.kind for question in person.shown] == ["Select"]
-    assert bare.calls == 1
+    assert [(question.kind, list(question.choices)) for question in person.shown] == [("Select", ["own/able"])]
+    assert (bare.calls, able.calls) == (0, 1)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_S2_1_a_capability_that_is_missing_fails_fast_where_nobody_can_pick(world, form):
+    """Provider capability: not recoverable, fail fast. Without tools, or where nothing is known, the request is sent."""
+    bare = world.model("own/bare", offers=Offers(tool_calling=False))
+    with pytest.raises(HoldfastError) as raised:
+        run(helper(world, form(bare, world)).run("hi"), clock=world.clock)
+    assert (code_of(raised.value), bare.calls) == ("PROVIDER_MISSING_TOOL_CALLING", 0)
+    assert typed_error(raised.value.fault)["code"] == "MissingToolCalling"
+    plain = Agent("plain", form(bare, world), runtime=world.runtime)
+    assert run(plain.run("hi"), clock=world.clock).text == "by own/bare"
+    unknown = world.model("own/unknown")
+    assert run(helper(world, form(unknown, world)).run("hi"), clock=world.clock).text == "by own/unknown"
+
+
+def test_S2_1_a_model_that_stands_for_several_compares_each_request_itself(world):
+    """Negotiation asks each model of a chain, also behind a cache: the second one can do what the first one lacks."""
+    bare = world.model("own/bare", offers=Offers(tool_calling=False))
+    able = world.model("own/able", offers=Offers(tool_calling=True))
+    chain = CachedModel(ModelChain([bare, able], runtime=world.runtime), ttl=60, runtime=world.runtime)
+    assert run(helper(world, chain).run("hi"), clock=world.clock).text == "by own/able"
+    assert (bare.calls, able.calls) == (0, 1)
 
 
 def test_S2_1_a_crash_closes_the_session_and_a_resume_is_possible(tmp_path):
@@ -289,6 +324,27 @@ def test_S2_5_an_unrecoverable_stage_is_skipped_retried_later_or_ends_the_workfl
     assert raised.value.until == world.clock.wall() + 100
 
 
+@pytest.mark.parametrize("way", ["returns", "raises"])
+def test_S2_5_an_unrecoverable_stage_returns_a_terminal_failure_from_exit(way):
+    """An unrecoverable stage returns a terminal failure from Exit: no further attempt, and Next resolves by the policy."""
+    attempts = []
+
+    def left(ctx: Any) -> str:
+        attempts.append(ctx.attempt)
+        if way == "raises":
+            raise RuntimeError("the build server is gone")
+        return "fail"
+
+    routed = [Stage("a", echo, exit=left, next=lambda ctx: "b" if ctx.outcome == "fail" else END), Stage("b", echo)]
+    assert run(StageMachine(routed).run()).value == "b()"
+    skipped = [Stage("a", echo, exit=left, resolution="skip"), Stage("b", echo)]
+    assert run(StageMachine(skipped).run()).value == "b()"
+    with pytest.raises(StageError) as raised:
+        run(StageMachine([Stage("a", echo, exit=left, retry=RetryPolicy(attempts=3)), Stage("b", echo)]).run())
+    assert (raised.value.fault.code, attempts) == ("TASK_STAGE_FAILED", [1, 1, 1])
+    assert run(StageMachine([Stage("a", echo, exit=lambda _: "cleaned up")]).run()).value == "a()"
+
+
 # --- without one ---
 
 
@@ -384,6 +440,18 @@ def test_S2_9_wrapping_keeps_class_and_code_and_messages_accumulate():
     assert [part in after["message"] for part in ("the index is locked", "saving the file", "running the hook")] == [
         True
     ] * 3
+
+
+@pytest.mark.parametrize("inner", [HoldfastError(Fault.of("TOOL_RESOURCE_BUSY", "the index is locked")), http(503)])
+def test_S2_9_raise_from_keeps_class_and_code_and_adds_its_words_for_the_audit(inner):
+    """Wrapping by an exception of the program preserves class and code; what it says is added, where the audit reads it."""
+    try:
+        raise RuntimeError("saving the file") from inner
+    except RuntimeError as error:
+        before, after = typed_error(fault_of(inner)), typed_error(fault_of(error))
+        shape = audit_shape(error)
+    assert (after["class"], after["code"], after["message"]) == (before["class"], before["code"], before["message"])
+    assert shape["cause"]["message"] == "saving the file"
 
 
 def test_S2_10_what_is_ignored_on_purpose_is_an_event_with_its_reason(world):
@@ -634,6 +702,23 @@ def test_S2_14_more_than_900_s_are_not_slept_unless_the_policy_allows_it():
     assert world.now == 901.0
 
 
+@pytest.mark.parametrize("way", ["runtime", "policy", "manager"])
+@pytest.mark.parametrize(("seconds", "allowed"), [(720, 900.0), (900, 900.0), (1000, 3600.0), (3000, 3600.0)])
+def test_S2_14_no_time_limit_cuts_the_six_attempts(way, seconds, allowed):
+    """Six attempts in total, each after exactly the Retry-After, however long all of them take."""
+    world = World("stud" if way == "runtime" else "holdfast")
+    ask = failing(http(429, **{"retry-after": str(seconds)}))
+    if allowed > 900.0 or way == "policy":
+        recover("claude", Policy(profile="stud", max_retry_after=allowed), runtime=world.runtime).outcome(ask)
+    elif way == "manager":
+        with pytest.raises(httpx2.HTTPStatusError):
+            world.manager.execute(ask, PROVIDER)
+    else:
+        recover("claude", runtime=world.runtime).outcome(ask)
+    assert (ask.calls, world.now) == (6, 5.0 * seconds)
+    assert [event.reason for event in world.of(Failed)] == ["attempts"]
+
+
 @pytest.mark.parametrize("error", [http(500), TimeoutError()], ids=["Provider5xx", "NetworkTimeout"])
 def test_S2_15_network_timeouts_and_5xx_have_three_attempts(world, error):
     """NetworkTimeout and Provider5xx: three attempts, 1 → 2 → 4 s with jitter."""
@@ -761,11 +846,19 @@ def test_S2_20_three_of_five_urls_keep_the_shape_and_list_two_errors():
     assert (value.payload, len(value.errors)) == (["page a", "page c", "page e"], 2)
     shown = json.loads(run(box.answer("fetch_all", {"urls": list("abcde")})).content)
     assert shown["result"] == ["page a", "page c", "page e"]
-    assert [(error["item"], error["classed"], error["retryable"]) for error in shown["errors"]] == [
-        ("b", "ProviderTransient/NetworkTimeout", True),
-        ("d", "ProviderTransient/NetworkTimeout", True),
+    assert [(error["class"], error["code"], error["context"]["item"]) for error in shown["errors"]] == [
+        ("ProviderTransient", "NetworkTimeout", "b"),
+        ("ProviderTransient", "NetworkTimeout", "d"),
     ]
+    assert shown["errors"][0]["context"]["retryable"]
     assert "refused" not in json.dumps(shown["result"])
+    # The same form where the whole call fails with a part of its result, and in the typed error for callers.
+    fault = Fault.of("TOOL_EXECUTION_FAILED", partial=value)
+    seen = fault.for_model()["context"]["partial"]
+    assert (seen["payload"], seen["errors"]) == (shown["result"], shown["errors"])
+    assert [(each["class"], each["code"]) for each in typed_error(fault)["errors"]] == [
+        (each["class"], each["code"]) for each in shown["errors"]
+    ]
 
 
 # --- what the project of the document adds ---
@@ -1075,6 +1168,7 @@ def test_N2_11_the_edges_of_a_session_are_events_after_the_store_has_them(world)
     assert [type(event).__name__ for event in seen] == [
         "SessionActive", "SessionPersisted", "SessionResumed", "SessionActive", "SessionClosed",
     ]  # fmt: skip
+    assert [(event.before, event.edge) for event in seen[1:3]] == [("Active", "Snapshot"), ("Closed", "Resume")]
     named = [(event.before, event.edge, type(event).__name__.removeprefix("Session")) for event in seen[:4]]
     assert {(before, edge): after for before, edge, after in named}.items() <= {
         (before.value, edge): after.value for (before, edge), after in STUD_EDGES.items()

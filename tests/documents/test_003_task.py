@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast import Agent, Budget, HoldfastError, InvalidError, Runtime, Session
+from holdfast import Agent, Budget, HoldfastError, InvalidError, Runtime, Session, tool
 from holdfast.agents import AgentReply, FunctionAgent
 from holdfast.documents.task import (
     ContextIndex,
@@ -326,6 +326,22 @@ def test_S3_8_older_results_are_cut_or_summarised_and_the_result_says_so():
     assert len(json.dumps(told.fault.partial.payload)) <= 65_536
 
 
+def test_S3_8_one_value_of_a_workflow_is_kept_reasonably_sized():
+    """Individual step outputs are kept reasonably sized: one binding of a failed workflow has 16 KB, and says what is left out."""
+
+    def perform(assignment):
+        if assignment.task.prompt == "second":
+            raise raising("TASK_HALTED")
+        return "z" * 17_000
+
+    source = "(bind x (call-atomic-task 'a)) (call-atomic-task 'b)"
+    tasks = {"a": Task("first"), "b": Task("second")}
+    result = run(TaskSystem(perform).execute_s_expression(source, tasks=tasks))
+    kept = result.notes["error"]["details"]["s_expression_environment"]["x"]
+    assert (kept.count("z"), kept[16_384:]) == (16_384, "… (616 bytes left out)")
+    assert result.fault.partial.truncated
+
+
 def test_S3_8_a_summary_that_raises_hides_nothing():
     """A hook that fails does not replace the failure of the task."""
 
@@ -542,6 +558,60 @@ def test_S3_14_after_the_second_failure_the_result_has_output_and_score():
     assert len(plain.assignments) == 1
 
 
+def failed_of(code, had="two of five"):
+    """A result with the failure of this code and a part; without a code, only the part and a score."""
+    fault = Fault.of(code, partial=Partial(payload=had)) if code else None
+    return TaskResult(content=had, status=TaskStatus.FAILED, notes={"successScore": 0.4}, fault=fault)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (failed_of(""), "context_matching_failure"),
+        (failed_of("TASK_CONTEXT_MATCHING_FAILED"), "context_matching_failure"),
+        (failed_of("TASK_CONTEXT_RETRIEVAL_FAILED"), "context_retrieval_failure"),
+        (failed_of("TASK_CONTEXT_PARSING_FAILED"), "context_parsing_failure"),
+        (failed_of("TASK_OUTPUT_INVALID"), "output_format_failure"),
+        (failed_of("PROVIDER_STREAM_CUT"), "unexpected_error"),
+    ],
+)
+def test_S3_14_insufficient_context_and_partial_output_are_retried_and_kept(answer, reason):
+    """A matching task with too little context, or a part of its output, is retried once; the error has the part and the score."""
+    perform = answering(answer, "all five")
+    result = executed(perform, matching())
+    assert (result.content, len(perform.assignments)) == ("all five", 2)
+    (tried,) = result.notes["retried"]
+    assert (tried["error"]["reason"], tried["partialOutput"], tried["successScore"]) == (reason, "two of five", 0.4)
+    for_good = answering(answer)
+    error = executed(for_good, matching())
+    assert (len(for_good.assignments), error.content, error.notes["successScore"]) == (2, "two of five", 0.4)
+    plain = answering(answer)
+    executed(plain, Task("Find what fits"))
+    assert len(plain.assignments) == 1
+
+
+@pytest.mark.parametrize(("effect", "calls"), [(None, 1), ("read", 2), ("idempotent", 2), ("unsafe", 1)], ids=str)
+@pytest.mark.parametrize("in_session", [False, True])
+def test_S3_14_an_exception_that_nobody_foresaw_is_retried_only_where_it_may_be(effect, calls, in_session):
+    """A matching function that raises anything is retried if it declares that it may be repeated: it may have done something."""
+    made = []
+
+    async def find(assignment):
+        made.append(assignment)
+        raise RuntimeError("insufficient context")
+
+    perform = find if effect is None else tool(effect=effect)(find)
+
+    async def main():
+        system = TaskSystem(perform, runtime=Runtime(clock=VirtualClock()))
+        if not in_session:
+            return await system.execute_task(matching())
+        async with Session.open("s", store=MemoryStore()) as session:
+            return await system.execute_task(matching(), session=session)
+
+    assert (run(main()).status, len(made)) == (TaskStatus.FAILED, calls)
+
+
 def test_S3_14_in_a_session_a_matching_is_tried_twice_and_never_a_third_time():
     """The retry is a stored step like any other: a program that runs again repeats neither attempt."""
     perform = answering(raising("TASK_CONTEXT_MATCHING_FAILED"), "found")
@@ -561,6 +631,22 @@ def test_S3_14_no_retry_repeats_what_may_have_happened():
     perform = answering(raising("AUTH_FAILED"))
     assert executed(perform, matching()).fault.code == "AUTH_FAILED"
     assert len(perform.assignments) == 1
+    for answer in (failed_of(""), failed_of("TASK_CONTEXT_MATCHING_FAILED"), raising("TASK_CONTEXT_PARSING_FAILED")):
+        made = []
+
+        @tool(effect="unsafe")
+        async def order(assignment, answer=answer, made=made):
+            made.append(assignment)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        executed(order, matching())
+        assert len(made) == 1
+    # What is exhausted is split, not repeated.
+    spent = answering(raising("TASK_CONTEXT_EXHAUSTED"))
+    executed(spent, matching())
+    assert len(spent.assignments) == 1
 
 
 # 3.3 Subtask failure
@@ -855,6 +941,10 @@ def test_N3_3_a_request_for_a_subtask_is_obeyed_in_all_its_fields(files):
     assert escape.notes["error"]["reason"] == "input_validation_failure"
     unknown = executed(answering("x"), {"type": "atomic", "description": "x", "file_path": ["a"]})
     assert "file_paths" in unknown.notes["error"]["message"]
+    limited = Task.from_request(
+        {"type": "atomic", "description": "x", "name": "n", "turns": 2, "seconds": 3, "output": "array"}
+    )
+    assert (limited.name, limited.turns, limited.seconds, limited.output) == ("n", 2, 3, "array")
     again = Task.from_request(assignment.task.with_(output="array", criteria="all").request())
     assert (again.files, again.hints, again.use) == (("billing.md",), ("unknown", "clerk"), assignment.task.use)
     assert (again.output, again.criteria, again.prompt) == ("array", "all", "What costs {what}?")

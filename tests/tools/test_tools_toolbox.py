@@ -246,7 +246,7 @@ def test_S2_20_three_of_five_keep_their_shape_and_the_others_are_listed():
     assert (value.complete, value.expected) == (3, 5)
     answer = finish(box.answer("fetch_all", {"urls": ["a", "b"]}))
     shown = json.loads(answer.content)
-    assert (shown["result"], shown["errors"][0]["item"], answer.is_error) == (["page a"], "b", False)
+    assert (shown["result"], shown["errors"][0]["context"]["item"], answer.is_error) == (["page a"], "b", False)
     assert finish(box.call("fetch_all", {"urls": ["a"]})) == ["page a"]
     with pytest.raises(ConnectionRefusedError):
         finish(box.call("fetch_all", {"urls": ["b", "d"]}))

@@ -181,6 +181,7 @@ def _silence_forks(connection: socket.socket) -> None:
     number = connection.fileno()
 
     def silence() -> None:
+        # A fork without a free descriptor keeps the socket: an exception in this hook would only be printed.
         with contextlib.suppress(OSError):
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, number, inheritable=False)

@@ -54,6 +54,7 @@ from holdfast.faults import AbortedError, BudgetError, Category, Fault, Holdfast
 from holdfast.policies.models.capabilities import able
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, User
+from holdfast.providers.model import check_offers
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import leave_fault
 from holdfast.runtime.secrets import process_redactor
@@ -318,6 +319,8 @@ class Loop:
 
     async def _send(self, request: Request) -> Reply:
         feed, model = self._feed, self._model
+        # A model that cannot stream is asked for the whole answer, so streaming is never needed.
+        check_offers(model, request, self._setup.runtime)
         if feed is None or model.offers.streaming is False:
             return await model.exchange(request)
         feed.begin_request()
@@ -358,7 +361,7 @@ class Loop:
         """Let a person choose another model, if there is one that can do what is needed."""
         assert self._session is not None
         others = {model.name: model for model in self._setup.alternatives if model is not self._model}
-        needs = (await self._compose()).wants(streamed=self._feed is not None)
+        needs = (await self._compose()).wants(streamed=False)
         choices = able(needs, {name: model.offers for name, model in others.items()})
         if not choices:
             return False

@@ -116,6 +116,8 @@ def _parts_of(model: Model) -> Iterator[NamedModel]:
 class NamedModel:
     """A model whose client is made from the environment when it is first used. `model_of` makes it."""
 
+    negotiates = True
+
     def __init__(
         self, provider: str, model: str, *, policy: Policy | None = None, runtime: Runtime | None = None
     ) -> None:

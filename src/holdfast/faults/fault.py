@@ -133,6 +133,18 @@ class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             retryable=fault.retryable,
         )
 
+    @property
+    def class_and_code(self) -> tuple[str, str]:
+        """Its own class and code, which may be of a newer catalog; without them those of the catalog."""
+        failure, _, code = (self.classed or meaning(self.code).classed).partition("/")
+        return failure, code
+
+    def for_model(self) -> dict[str, Any]:
+        """Return the typed shape that a model may see: that of `Fault.for_model`, with the item."""
+        failure, code = self.class_and_code
+        context = {"item": self.item, "fault": self.code, "message": self.message, "retryable": self.retryable}
+        return {"class": failure, "code": code, "context": context}
+
 
 class Partial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operation produced before it failed: the payload in its declared shape, and an error per missing item.
@@ -158,6 +170,17 @@ class Partial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_empty(self) -> bool:
         """Whether nothing was produced and no missing item is known."""
         return not self.errors and self.payload in (None, "", [], {}, ())
+
+    def for_model(self) -> dict[str, Any]:
+        """Return what a model may see: each missing item has a typed error."""
+        shown = {
+            "payload": self.payload,
+            "errors": [error.for_model() for error in self.errors] or None,
+            "complete": self.complete,
+            "expected": self.expected,
+            "truncated": self.truncated or None,
+        }
+        return {name: value for name, value in shown.items() if value is not None}
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

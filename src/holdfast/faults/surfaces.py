@@ -103,8 +103,9 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         # The model pays for each token, and the message has it already.
         del facts["reason"]
     context |= _without_stack(redactor.value(facts))
-    if fault.partial is not None:
-        context["partial"] = fault.partial
+    # Masked first: a secret in a text that is written in two parts would not be found afterwards.
+    if (partial := fault.masked(redactor).partial) is not None:
+        context["partial"] = partial.for_model()
     return {"class": failure_class, "code": code, "context": redactor.value(context)}
 
 

@@ -491,7 +491,9 @@ class Decider:
             is_plain = facts.is_window_open and facts.attempts < facts.bare_attempts
             if window is not None and self._slept >= window and not is_plain:
                 return GiveUp(Reason.DEADLINE)
-        if self._waited > max(LONGEST_WAIT_S, self.policy.window or 0.0):
+        # The profiles of the documents name attempts and no time, so their schedules end by their own number.
+        is_counted = self._most is not None and self.policy.profile != "holdfast" and why not in _WOKEN
+        if not is_counted and self._waited > max(LONGEST_WAIT_S, self.policy.window or 0.0):
             return GiveUp(Reason.PATIENCE)
         return Retry(delay, self._most or None, why)
 

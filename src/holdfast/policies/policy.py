@@ -125,7 +125,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     patience: float | None = DEFAULT_PATIENCE
     """Seconds in which further attempts start, where there is no deadline. An answer that is coming may take longer. If you name
     them, they are used up before a fallback answers, and also end the wait for a place or a start that `concurrency` or `per_second`
-    gives. None: an hour of waiting."""
+    gives. None: an hour of waiting; none at all for the profiles of the documents, whose schedules end by their number of attempts."""
     circuit: Circuit | None = DEFAULT_CIRCUIT
     """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None

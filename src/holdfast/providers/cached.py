@@ -15,6 +15,7 @@ import msgspec
 from holdfast import options
 from holdfast.events import SuppressedError
 from holdfast.providers.messages import Reply
+from holdfast.providers.model import check_offers
 from holdfast.runtime.cache import MemoryCache
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
@@ -37,6 +38,8 @@ _KEPT = frozenset({"end", "tools"})
 class CachedModel:
     """A model that keeps its answers for `ttl` seconds. If the cache's store fails, an event reports it and the model is called."""
 
+    negotiates = True
+
     @options.suggests
     def __init__(
         self, model: Model, *, ttl: float, store: CacheStore | None = None, runtime: Runtime | None = None
@@ -58,6 +61,7 @@ class CachedModel:
         kept = self._recall(request)
         if kept is not None:
             return kept
+        check_offers(self._model, request, self._runtime)
         reply = await self._model.exchange(request)
         self._keep(request, reply)
         return reply
@@ -65,11 +69,10 @@ class CachedModel:
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
         """Return the answer in parts. An answer from memory is one part of text and the reply."""
         kept = self._recall(request)
-        return (
-            _replayed(kept)
-            if kept is not None
-            else self._kept_at_the_end(request, self._model.stream(request, after_first=after_first))
-        )
+        if kept is not None:
+            return _replayed(kept)
+        check_offers(self._model, request, self._runtime, streamed=True)
+        return self._kept_at_the_end(request, self._model.stream(request, after_first=after_first))
 
     @asynccontextmanager
     async def _kept_at_the_end(self, request: Request, parts: Parts) -> AsyncIterator[AsyncIterator[Part]]:

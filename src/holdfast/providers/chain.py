@@ -59,6 +59,8 @@ class ModelChain:
         chain = ModelChain([anthropic_model("claude-opus-5", claude), openai_model("gpt-5", client)], usd_per_second=0.002)
     """
 
+    negotiates = True
+
     @options.suggests
     def __init__(
         self,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import Part, Request
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["AfterFirst", "Model", "ModelOptions", "Parts", "RecoveringModel", "Wire", "choose"]
+__all__ = ["AfterFirst", "Model", "ModelOptions", "Parts", "RecoveringModel", "Wire", "check_offers", "choose"]
 
 AfterFirst: TypeAlias = Literal["raise", "restart"]
 """What happens if a stream is cut after its first words. No mode continues the answer: a second answer has other words."""
@@ -37,7 +37,11 @@ Parts: TypeAlias = "AbstractAsyncContextManager[AsyncIterator[Part]]"
 
 
 class Model(Protocol):
-    """What an agent needs of a model, and what a provider from another package must implement."""
+    """What an agent needs of a model, and what a provider from another package must implement.
+
+    An agent compares each request with `offers` before it sends it. A model that does that itself, as ours do, says so with an attribute
+    `negotiates = True`: one that stands for several models, of which `offers` describes the first.
+    """
 
     @property
     def name(self) -> str:
@@ -85,6 +89,8 @@ class ModelOptions(TypedDict, total=False):
 
 class RecoveringModel:
     """One model of one provider with one key. The provider, the model and the key each have a circuit."""
+
+    negotiates = True
 
     def __init__(
         self,
@@ -155,6 +161,12 @@ class _Metered:
 
     async def aclose(self) -> None:
         await self._parts.aclose()
+
+
+def check_offers(model: Model, request: Request, runtime: Runtime | None, *, streamed: bool = False) -> None:
+    """Do, before a request is sent to a model of any kind, what those of ours do by themselves: raise if it cannot do what is needed."""
+    if not getattr(model, "negotiates", False):
+        _check(model, request.wants(streamed=streamed), runtime)
 
 
 def _check(model: Model, needs: Needs, runtime: Runtime | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.classify.readers.exceptions import cause_of
+from holdfast.faults import HoldfastError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.secrets import process_redactor
 
@@ -27,5 +29,8 @@ def audit_shape(error: BaseException) -> dict[str, Any]:
         place = place.tb_next
     shape = fault.for_audit(redactor=redactor)
     shape["cause"] = shape["fault"].get("cause")
+    if shape["cause"] is None and not isinstance(error, HoldfastError):
+        # An exception of the program around an error of ours: the fault is the inner one's, and the words of the outer one are added here.
+        shape["cause"] = redactor.value(cause_of(error))
     shape["stack"] = redactor.value(frames[-_FRAMES:])
     return shape

@@ -25,11 +25,12 @@ from holdfast.tasks.output_format import OutputFormat, UnreadableError
 from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
 from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.progress import Progress
-from holdfast.tasks.task import DataUsage, Status, Task, TaskError, TaskResult, tokens_in
+from holdfast.tasks.task import MATCHING, DataUsage, Status, Task, TaskError, TaskResult, tokens_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.faults import Code
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
     from holdfast.tasks.context_index import ContextIndex
@@ -159,7 +160,9 @@ class Execution:
         self._last = result = performance.result
         self._usage = self._usage.with_answer(tokens_in(assignment.prompt), performance.output_tokens)
         if result.status == Status.FAILED:
-            raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
+            # A search that says no more than that it has failed has found too little.
+            code: Code = "TASK_CONTEXT_MATCHING_FAILED" if task.subtype == MATCHING else "TASK_UNEXPECTED"
+            raise HoldfastError(result.fault or Fault.of(code, partial=Partial(payload=result.content)))
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
         return result

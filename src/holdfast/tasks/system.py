@@ -24,8 +24,10 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial, Schedule
+from holdfast.policies.decide import is_repeatable
 from holdfast.policies.profiles import TASK
 from holdfast.runtime.runtime import Runtime, default_runtime
+from holdfast.runtime.tool import contract_of
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
 from holdfast.tasks.execution import ACTED, Execution, retries_of
@@ -304,7 +306,7 @@ class TaskSystem:
                         raise TaskError(fault) from error
 
     async def _matched(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
-        """Perform a task. One that looks for context and fails is performed once more by itself."""
+        """Perform a task. A matching task that fails by itself is performed once more; no other task is."""
         tried: list[dict[str, Any]] = []
         attempts = TASK.schedules[Schedule.MATCHING].attempts or 1
         while True:
@@ -312,7 +314,7 @@ class TaskSystem:
                 result = await self._execution(task, place, session, report).run()
             except Exception as error:
                 fault = self._runtime.fault_of(error)
-                if len(tried) + 1 >= attempts or not _is_matching(task, fault) or _is_final(fault):
+                if len(tried) + 1 >= attempts or not _may_match_again(task, fault, self._performer_of(task)[1]):
                     raise
                 report.rematched(fault)
                 tried.append(_tried(fault))
@@ -605,10 +607,15 @@ def _original(error: Exception) -> Exception:
     return error
 
 
-def _is_matching(task: Task, fault: Fault) -> bool:
-    """Return whether a search for context failed that nobody has tried in another way yet, and may be tried again."""
-    is_search = task.subtype == MATCHING or fault.schedule is Schedule.MATCHING
-    return is_search and "alternative" not in fault.context and _is_worth_another_try(fault)
+def _may_match_again(task: Task, fault: Fault, performer: Performer) -> bool:
+    """Return whether a matching task failed that nobody has tried in another way yet, and nothing could happen a second time."""
+    if task.subtype != MATCHING or "alternative" in fault.context or _is_final(fault):
+        return False
+    if fault.code == "TASK_UNEXPECTED":
+        # Nobody foresaw this exception, and so nobody knows what had happened before it.
+        contract = contract_of(performer)
+        return contract is not None and is_repeatable(contract.effect)
+    return view.dispatch(fault) is Handler.CONTEXT or _is_worth_another_try(fault)
 
 
 def _tried(fault: Fault) -> dict[str, Any]:

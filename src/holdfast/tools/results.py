@@ -33,7 +33,7 @@ _LEAST = 16
 def written(value: Any) -> str | bytes:
     """Return a result as a text, or as bytes where it is bytes. Large values are not copied."""
     if isinstance(value, Partial):
-        return as_text({"result": value.payload, "errors": value.errors})
+        return as_text({"result": value.payload, "errors": [error.for_model() for error in value.errors]})
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     return value if isinstance(value, bytes) else as_text(value)

@@ -105,7 +105,7 @@ def _partial(document: _TypedError) -> Partial | None:
 
 # An item error may come from a newer catalog, so its own class and code are used, not those of our catalog.
 def _show_item(item: ItemError) -> _TypedError:
-    failure, _, code = (item.classed or CATALOG[code_for(item.code, "SYS_UNKNOWN")].classed).partition("/")
+    failure, code = item.class_and_code
     return _TypedError(failure=failure, code=code, message=item.message, context={"item": item.item})
 
 

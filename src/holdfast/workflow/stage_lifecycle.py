@@ -129,7 +129,7 @@ class Lifecycle:
             case "Assert":
                 return self._failed(end.fault) if end.fault is not None else self._after_assert(end.value)
             case "Exit":
-                return self._after_exit(end.fault)
+                return self._after_exit(end)
             case "Next":
                 return self._after_next(end)
 
@@ -181,8 +181,10 @@ class Lifecycle:
         self.fault = stage_failed(self.stage, fault, why, attempts=self.attempt, act=self.act)
         return self._enter("Exit")
 
-    def _after_exit(self, fault: Fault | None) -> Enter:
-        self._failed_last(fault)
+    def _after_exit(self, end: PhaseEnded) -> Enter:
+        if end.value == "fail" and self.fault is None:
+            self._fail(None, "Exit says that it has failed")
+        self._failed_last(end.fault)
         return self._enter("Next")
 
     def _after_next(self, end: PhaseEnded) -> StageEnded:

@@ -495,8 +495,10 @@ class _Execution:
         outcome = await self._run.called(self._stage.assert_, self._context())
         return self._lifecycle.default_outcome() if outcome is None else outcome
 
-    async def exit(self) -> None:
-        await self._run.called(self._stage.exit, self._context())
+    async def exit(self) -> Any:
+        # It cleans up, so it may return anything; only this word is a verdict.
+        returned = await self._run.called(self._stage.exit, self._context())
+        return returned if isinstance(returned, str) and returned == "fail" else None
 
     async def next(self) -> Any:
         return await self._run.called(self._stage.next, self._context()) if callable(self._stage.next) else None
@@ -569,7 +571,7 @@ def _drift(session: str, path: str, then: list[str], now: list[str]) -> Holdfast
 def _shown(phase: Phase, value: Any) -> str:
     if phase == "Act":
         return "cap-hit" if isinstance(value, dict) and value.get("cap_hit") else ""
-    return value if phase in {"CheckGate", "Assert"} and isinstance(value, str) else ""
+    return value if phase in {"CheckGate", "Assert", "Exit"} and isinstance(value, str) else ""
 
 
 def _giving(value: Any) -> Callable[[], Awaitable[Any]]:

@@ -77,7 +77,8 @@ class Stage(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_o
         `later`, `abort-workflow` ends the run with `StageError`.
     body: what Act is to do. `{name}` is replaced by the value of that name in the context, or by the result of the stage of that name.
     setup, init, check_gate, assert_, exit: the functions of the other phases, each of the `StageContext`. `setup` may change it. `init` may
-        return the text for Act. `check_gate` returns `proceed`, `retry` or `skip`. `assert_` returns `ok`, `retry`, `skip` or `fail`.
+        return the text for Act. `check_gate` returns `proceed`, `retry` or `skip`. `assert_` returns `ok`, `retry`, `skip` or `fail`. `exit` may
+        return `fail`.
     next: where it leads: an id, several ids, `Go(…)` or `END`; or a function that returns one of them. None: to the next stage of the list.
     grant: a function of a `Proposal`, which returns `approve`, `deny` or `defer` for exactly this tool call, or None.
     later: how often the stage is executed in all with `retry-later`, and the delays between. After that the run ends, or with `ask` the
