@@ -14,12 +14,14 @@ from typing import Any, get_args, get_type_hints
 
 import anthropic
 import httpx2
+import msgspec
 import pytest
 from documents_kit import Model, World, failing, http
 
-from holdfast import Agent, HoldfastError, Ok, Session, fault_of, tool
+from holdfast import Agent, HoldfastError, Ok, Policy, Session, fault_of, recover, tool
 from holdfast.agents import FunctionAgent, Hooks, Roles, Validator
 from holdfast.anthropic import recovering
+from holdfast.config import load
 from holdfast.documents.spec016 import (
     AGENT_CHAINS,
     AGENTS,
@@ -63,6 +65,7 @@ from holdfast.sinks import HookBadge, watch_hooks, watch_live
 from holdfast.stores import MemoryStore
 from holdfast.testing import FaultProvider, Midpoint, run
 from holdfast.testing.provider.script import read_script
+from holdfast.tools import Tool, Toolbox, edit_file, read_file
 
 CLAUDE = ResilienceOptions(provider="claude", operation_type="llm-call")
 BDD = CircuitBreakerConfig()
@@ -184,6 +187,12 @@ CATEGORIES = {
 def test_S1_6_the_categories_are_those_of_the_document_and_two_more():
     """Eleven categories: four are transient, four permanent, three are of agents."""
     assert {category.value for category in ErrorCategory} == CATEGORIES | {"unknown", "cancelled"}
+    names = {
+        "RATE_LIMIT": "rate_limit", "TIMEOUT": "timeout", "NETWORK": "network", "SERVICE_UNAVAILABLE": "unavailable",
+        "AUTH_ERROR": "auth", "INVALID_REQUEST": "invalid", "NOT_FOUND": "not_found", "CONTEXT_OVERFLOW": "overflow",
+        "TOOL_ERROR": "tool_error", "AGENT_CRASH": "agent_crash", "VALIDATION_FAILED": "validation",
+    }  # fmt: skip
+    assert {name: ErrorCategory[name].value for name in names} == names
 
 
 @pytest.mark.parametrize(
@@ -218,6 +227,48 @@ def test_S1_6_S1_7_an_error_is_classified_with_what_to_do_about_it(error, catego
     }
 
 
+@pytest.mark.parametrize(("status", "category"), [(401, "auth"), (403, "auth"), (404, "not_found")])
+@pytest.mark.parametrize(
+    "words", ["rate limit exceeded", "Rate limit reached for requests", "overloaded, please try again later"]
+)
+def test_S1_6_N1_2_a_permanent_status_is_never_retried_whatever_its_words_promise(world, status, category, words):
+    """401, 403 and 404 are permanent and not retried, whatever the words of the response promise."""
+    error = http(status, **{"retry-after": "7"})
+    error.args = (words,)
+    classified = classify_error(error)
+    assert (classified["category"], classified["isRetryable"], classified["suggestedDelay"]) == (category, False, 0)
+    ask = failing(error)
+    with pytest.raises(httpx2.HTTPStatusError):
+        with_retry(ask, runtime=world.runtime)
+    (failed,) = world.of(Failed)
+    assert (ask.calls, failed.fault.category) == (1, category)
+    wrapper = RuntimeError(words)
+    wrapper.__cause__ = error
+    ask = failing(wrapper)
+    with pytest.raises(RuntimeError):
+        with_retry(ask, runtime=world.runtime)
+    assert (ask.calls, classify_error(wrapper)["category"]) == (1, category)
+    # Where nothing is so exact, the words decide: this is what the profile switches off.
+    plain = World("holdfast")
+    ask = failing(error, None)
+    assert with_retry(ask, runtime=plain.runtime) == "answer"
+    assert ask.calls == 2
+
+
+def test_S1_6_the_words_of_a_400_a_429_and_a_500_say_more_than_the_status():
+    """400, 429 and 500 stand for several failures: their words tell a rate limit, an empty account and a wrong key apart."""
+
+    def category(status: int, words: str) -> tuple[str, bool]:
+        error = http(status)
+        error.args = (words,)
+        classified = classify_error(error)
+        return classified["category"], classified["isRetryable"]
+
+    assert category(400, "rate limit exceeded") == ("rate_limit", True)
+    assert category(429, "You exceeded your current quota, please check your plan") == ("rate_limit", False)
+    assert category(500, "invalid api key") == ("auth", False)
+
+
 # --- 4.2: retry strategy ---
 
 
@@ -235,6 +286,26 @@ def test_S1_9_the_delay_is_exponential_capped_and_then_jittered():
     assert 24 <= min(drawn) < 27
     assert 33 < max(drawn) <= 36
     assert calculate_delay(0, RetryConfig(backoff=Backoff(initial=0.0))) == 0
+
+
+def test_S1_9_a_config_of_ones_own_is_capped_before_the_jitter_too():
+    """cappedDelay + jitter: also with a RetryConfig of one's own, so that callers at the cap do not return together."""
+    config = RetryConfig(attempts=9, backoff=Backoff(initial=1))
+    assert max(calculate_delay(7, config) for _ in range(500)) > 30
+    late: list[float] = []
+    for seed in range(20):
+        world = World(rng=random.Random(seed))
+        with pytest.raises(httpx2.HTTPStatusError):
+            with_retry(failing(http(503)), config, runtime=world.runtime)
+        with pytest.raises(httpx2.HTTPStatusError):
+            recover(
+                "p",
+                Policy(profile="spec016", patience=None, per_code={"PROVIDER_UNAVAILABLE": config}),
+                runtime=world.runtime,
+            ).call(failing(http(503)))
+        late += [event.delay for event in world.of(Retry) if event.attempt >= 6]
+    assert len(set(late)) == len(late) == 20 * 2 * 3
+    assert 24 <= min(late) < 30 < max(late) <= 36
 
 
 def test_S1_10_with_retry_retries_what_may_pass_and_raises_the_last_error(world):
@@ -299,9 +370,14 @@ def test_S1_13_a_circuit_has_a_name_a_state_counts_and_four_methods(world):
     circuit.record_success()
     assert circuit.execute(failing(None)) == "answer"
     assert (circuit.failures, circuit.successes, circuit.last_failure) == (1, 2, world.clock.wall())
-    circuit.record_failure()
+    for _ in range(9):
+        circuit.record_failure()
+    assert circuit.state is CircuitState.OPEN
     circuit.reset()
     assert circuit.state is CircuitState.CLOSED
+    # The recent failures are forgotten, the totals stay.
+    circuit.record_failure()
+    assert (circuit.state, circuit.failures, circuit.successes) == (CircuitState.CLOSED, 9, 2)
 
 
 def test_S1_14_each_provider_and_each_agent_has_a_circuit(world):
@@ -377,6 +453,40 @@ def test_S1_16_degraded_is_announced_with_the_reason_and_else_the_primarys_error
     with pytest.raises(ConnectionResetError) as raised:
         with_fallback(FallbackChain(primary=failing(first), fallbacks=(step,)), runtime=world.runtime)
     assert raised.value is first
+
+
+def test_S1_16_the_degraded_answer_may_take_no_parameter(world):
+    """degraded?: () => T: it needs no parameter, and may be async where the operation is."""
+    assert (
+        with_fallback(FallbackChain(primary=failing(http(503)), degraded=lambda: "less"), runtime=world.runtime)
+        == "less"
+    )
+
+    async def down() -> str:
+        raise http(503)
+
+    chain = FallbackChain(primary=down, degraded=_soon)
+    assert run(with_fallback(chain, runtime=world.runtime), clock=world.clock) == "soon"
+    provider = FallbackChain.of_provider("claude", {}, degraded=lambda: "none")
+    assert world.manager.execute(failing(http(503)), ResilienceOptions(fallback_chain=provider)) == "none"
+
+
+@pytest.mark.parametrize("defect", [KeyError("x"), TypeError("x")], ids=str)
+def test_S1_16_S1_19_a_defect_of_the_program_reaches_no_fallback(world, defect):
+    """catch (primaryError): any error but a defect of the program itself, which a fallback would hide."""
+    other = failing(None)
+    chain = FallbackChain(primary=failing(defect), fallbacks=(FallbackStep(name="second", operation=other),))
+    with pytest.raises(type(defect)):
+        with_fallback(chain, runtime=world.runtime)
+    ran: list[str] = []
+
+    def execute(agent: str) -> str:
+        ran.append(agent)
+        raise defect
+
+    with pytest.raises(type(defect)):
+        world.manager.execute_agent("builder", execute)
+    assert (other.calls, ran) == (0, ["builder"])
 
 
 def test_S1_16_a_condition_that_raises_skips_its_step(world):
@@ -489,6 +599,27 @@ def test_S1_19_an_open_circuit_hands_over_at_once_and_else_the_chain_is_walked(w
     assert execute_with_recovery("reviewer", lambda agent: agent, runtime=world.runtime) == "reviewer"
 
 
+@pytest.mark.parametrize(
+    "error", [http(401), http(400), ValueError("bad plan"), Exception("Tool execution failed"), KeyError("x")], ids=str
+)
+def test_S1_19_every_failed_run_of_an_agent_counts_whatever_the_reason(world, error):
+    """catch { circuit.recordFailure() }: a run that ends in an error counts, also where the error is no sign of an outage."""
+    context = AgentExecutionContext(agent_id="builder", fallback_agents=())
+    for number in range(10):
+        assert (number, world.manager.get_circuit("agent:builder").failures) == (number, number)
+        with pytest.raises(type(error)):
+            world.manager.execute_agent(context, lambda agent: failing(error)())
+    assert world.manager.get_circuit("agent:builder").state is CircuitState.OPEN
+    with pytest.raises(CircuitOpenError):
+        world.manager.execute_agent(context, lambda agent: agent)
+    # A provider's circuit counts what says that the provider is down, and its settings stay those of the profile.
+    for _ in range(10):
+        with pytest.raises(type(error)):
+            world.manager.execute(failing(error), CLAUDE)
+    assert world.manager.get_circuit("claude").state is CircuitState.CLOSED
+    assert create_circuit_breaker("agent:builder", SPEC016, runtime=world.runtime).state is CircuitState.OPEN
+
+
 # --- 4.6: timeouts ---
 
 
@@ -530,6 +661,67 @@ def test_S1_20_with_timeout_cancels_the_operation():
 
 async def _soon() -> str:
     return "soon"
+
+
+def test_S1_20_reading_a_file_with_the_bundled_tool_has_5_seconds(tmp_path):
+    """file-read: 5000, also for the bundled tool that reads files: a pipe that nobody writes to is not waited for."""
+    assert (_limit_of("spec016", read_file(tmp_path)), _limit_of("spec016", edit_file(tmp_path))) == (5, 120)
+    assert (_limit_of("spec016", read_file(tmp_path, timeout=2)), _limit_of("bridge", read_file(tmp_path))) == (2, 10)
+
+
+def _limit_of(profile: Any, bundled: Any) -> float:
+    """Return after how many seconds a toolbox of the profile ends a bundled tool whose work hangs."""
+    world, stopped = World(profile), []
+
+    async def hang(**arguments: Any) -> None:
+        try:
+            await asyncio.sleep(10_000)
+        finally:
+            stopped.append(world.now)
+
+    hanging = Tool(hang, msgspec.structs.replace(bundled.contract, retry=RetryConfig(attempts=1), input={}))
+    with pytest.raises(HoldfastError):
+        run(Toolbox([hanging], runtime=world.runtime).call(bundled.contract.name), clock=world.clock)
+    return stopped[0]
+
+
+def test_S1_20_a_limit_that_the_program_names_for_a_target_wins(tmp_path):
+    """TimeoutConfig: a program changes a limit with `timeout` in [targets.NAME], which wins over the kind of operation."""
+    (tmp_path / "holdfast.toml").write_text(
+        'profile = "spec016"\n[targets.claude]\ntimeout = 2\n[targets.openai]\nattempts = 1\n'
+        '[targets."tool:slow"]\ntimeout = 7\n[targets."tool:quick"]\nattempts = 1\n'
+    )
+
+    def took(operation: Any) -> float:
+        world = World()
+        load(tmp_path / "holdfast.toml").apply(world.runtime)
+        stopped: list[float] = []
+
+        async def hang() -> None:
+            try:
+                await asyncio.sleep(10_000)
+            finally:
+                stopped.append(world.now)
+
+        with pytest.raises(TimeoutError):
+            run(operation(world, hang), clock=world.clock)
+        return stopped[0]
+
+    def executed(**options: Any) -> Any:
+        return lambda world, hang: world.manager.execute(hang, ResilienceOptions(skip_retry=True, **options))
+
+    def called(name: str) -> Any:
+        return lambda world, hang: Toolbox(
+            [tool(effect="read", retry=RetryConfig(attempts=1), name=name)(hang)], runtime=world.runtime
+        ).call(name)
+
+    assert took(executed(provider="claude", operation_type="llm-call")) == 2
+    assert took(executed(provider="claude", operation_type="llm-call", timeout=3)) == 3
+    # A target that names something else keeps the limit of what is called there, or of the operation.
+    assert took(executed(provider="openai")) == 60
+    assert took(executed(provider="openai", operation_type="web-fetch")) == 30
+    assert took(executed(provider="xai", operation_type="llm-call")) == 60
+    assert (took(called("slow")), took(called("quick"))) == (7, 120)
 
 
 # --- 4.7: recovery events ---
@@ -575,6 +767,7 @@ def test_S1_22_the_manager_has_circuits_executions_metrics_and_events(world):
     """ResilienceManager: getCircuit, getCircuitStates, resetCircuit, resetAllCircuits, executeWithResilience, getMetrics, on."""
     manager = world.manager
     assert manager.execute(failing(None), CLAUDE) == "answer"
+    assert manager.get_metrics().total_attempts == 1
     manager.get_circuit("claude").force_open()
     manager.get_circuit("claude").release()
     for _ in range(10):
@@ -800,8 +993,6 @@ def test_S1_32_a_tool_call_that_takes_over_120_seconds_is_cancelled_and_is_retry
             stopped.append(world.now)
         return "late"
 
-    from holdfast.tools import Toolbox  # noqa: PLC0415
-
     answer = run(Toolbox([slow], runtime=world.runtime).answer("slow", {}), clock=world.clock)
     assert [end - start for start, end in zip(began, stopped, strict=True)] == [120.0] * 3
     assert (answer.is_error, answer.fault.code) == (True, "TOOL_TIMEOUT")
@@ -962,11 +1153,14 @@ def test_N1_7_the_chains_of_providers_and_agents_are_used(world):
         return ask
 
     store = MemoryCache()
+    # xai, which only the document itself names, comes last.
     assert PROVIDER_CHAINS == {
-        "claude": ("openai", "gemini", "cached"),
-        "openai": ("claude", "gemini", "cached"),
-        "gemini": ("claude", "openai", "cached"),
+        "claude": ("openai", "gemini", "xai", "cached"),
+        "openai": ("claude", "gemini", "xai", "cached"),
+        "gemini": ("claude", "openai", "xai", "cached"),
+        "xai": ("claude", "openai", "gemini", "cached"),
     }
+    assert set(PROVIDER_CHAINS) == set(PROVIDERS)
     for provider, order in PROVIDER_CHAINS.items():
         asked.clear()
         cached = CachedAnswers(store=store, key=provider)

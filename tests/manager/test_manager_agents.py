@@ -49,9 +49,10 @@ def test_S1_18_N1_7_the_documents_chains():
         "scout": ("scout-quick", "skip-exploration"),
     }
     assert PROVIDER_CHAINS == {
-        "claude": ("openai", "gemini", "cached"),
-        "openai": ("claude", "gemini", "cached"),
-        "gemini": ("claude", "openai", "cached"),
+        "claude": ("openai", "gemini", "xai", "cached"),
+        "openai": ("claude", "gemini", "xai", "cached"),
+        "gemini": ("claude", "openai", "xai", "cached"),
+        "xai": ("claude", "openai", "gemini", "cached"),
     }
 
 

@@ -191,7 +191,7 @@ def test_S1_16_words_of_a_step_are_compared_with_the_operations_own_failure(mana
 
 
 @pytest.mark.parametrize(
-    "given", [{"provider": "mistral", "others": {}}, {"provider": "claude", "others": {"xai": len}}]
+    "given", [{"provider": "mistral", "others": {}}, {"provider": "claude", "others": {"mistral": len}}]
 )
 def test_a_chain_of_providers_takes_only_those_of_the_table(given):
     with pytest.raises(InvalidError, match="fallback_chain"):

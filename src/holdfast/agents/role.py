@@ -180,7 +180,9 @@ class Role:
         policy = _policy_of(self.settings, policy)
         # Two policies that disagree about one circuit raise an error. Without settings of its own, the role uses those that the
         # circuit has already.
-        return Plan(target, policy, keeps_circuits=self.settings.circuit is None, runtime=runtime)
+        keeps_circuits = self.settings.circuit is None
+        # A run that failed counts whatever the reason is: an agent that never gets done is as useless as one that is down.
+        return Plan(target, policy, keeps_circuits=keeps_circuits, counts_all=True, runtime=runtime)
 
     def __repr__(self) -> str:
         return f"Role({self.name!r}, {self.agent!r}, understudies={list(self.settings.understudies)!r})"
@@ -193,8 +195,4 @@ def _policy_of(settings: RoleSettings, policy: Policy) -> Policy:
         policy = policy.replace(attempts=settings.retry.attempts, backoff=settings.retry.backoff, per_code={})
     if settings.timeout is not None:
         policy = policy.replace(timeout=settings.timeout, deadline=None)
-    circuit = settings.circuit or policy.circuit
-    if circuit is not None:
-        # A run that failed counts whatever the reason is: an agent that never gets done is as useless as one that is down.
-        circuit = circuit.replace(count_all=True)
-    return policy.replace(circuit=circuit, counts="operation", wait_for_circuit=False)
+    return policy.replace(circuit=settings.circuit or policy.circuit, counts="operation", wait_for_circuit=False)

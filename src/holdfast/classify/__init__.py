@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
     from holdfast.classify.readers.exceptions import is_ordinary
     from holdfast.classify.records import Record, from_record, read_record
+    from holdfast.classify.rules.status import permanent_by_status
     from holdfast.classify.vocabulary import codes_for
     from holdfast.faults import PATIENCE_S
 
@@ -51,6 +52,7 @@ __all__ = [
     "from_stream",
     "from_text",
     "is_ordinary",
+    "permanent_by_status",
     "read_record",
 ]
 
@@ -64,6 +66,7 @@ _HOMES = (
         "PATIENCE_S": "holdfast.faults",
         "codes_for": "holdfast.classify.vocabulary",
         "is_ordinary": "holdfast.classify.readers.exceptions",
+        "permanent_by_status": "holdfast.classify.rules.status",
     }
 )
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -22,7 +22,7 @@ from holdfast.faults import CATALOG, InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
 from holdfast.policies.alerts import Alerts, Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, GRADED, PROVIDER, SPEC016
-from holdfast.policies.policy import DEFAULT_CIRCUIT, MODES, PHASES, Mode, policy_of
+from holdfast.policies.policy import DEFAULT_CIRCUIT, MODES, PHASES, Mode, policy_at, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.role import RoleSettings
 from holdfast.policies.target import target_of
@@ -261,7 +261,9 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> tuple[dict[str, P
             if (mode := _mode(table, f"{path}.mode", problems)) is not None:
                 modes[full] = mode
             table = {name: value for name, value in table.items() if name != "mode"}  # noqa: PLW2901 - without the mode
-        policies[full] = _overlay(Policy, base, table, path, problems) or base
+        # A target that names no time limit has the one that the profile gives for what is called there.
+        start = policy_at(base, target_of(name, path))
+        policies[full] = _overlay(Policy, start, table, path, problems) or start
     return policies, modes
 
 

@@ -128,3 +128,10 @@ class Category(StrEnum):
     VALIDATION = "validation"
     UNKNOWN = "unknown"
     CANCELLED = "cancelled"
+
+    # Other names of five of them, for programs that are written with the names of SPEC-016.
+    SERVICE_UNAVAILABLE = "unavailable"
+    AUTH_ERROR = "auth"
+    INVALID_REQUEST = "invalid"
+    CONTEXT_OVERFLOW = "overflow"
+    VALIDATION_FAILED = "validation"

@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError, Schedule
 from holdfast.manager.manager import ResilienceManager
 from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, FallbackChain
 from holdfast.policies.profiles import SPEC016
-from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.fault_of import fault_of, permanent_by_status
 from holdfast.views import category
 
 if TYPE_CHECKING:
@@ -52,20 +52,20 @@ def classify_error(error: Any) -> ClassifiedError:
 
         classify_error(TimeoutError())["category"]      # "timeout"
 
-    It is the category view of `fault_of(error)`.
+    It is the category view of `fault_of(error)`, except that a 401, 403 or 404 is permanent whatever its words promise.
     """
-    return cast("ClassifiedError", category.write(fault_of(error)))
+    return cast("ClassifiedError", category.write(permanent_by_status(fault_of(error), error, SPEC016.permanent)))
 
 
 def calculate_delay(attempt: int, config: Tries = DEFAULT_RETRY_CONFIG, *, rng: Rng | None = None) -> float:
-    """Return the seconds to wait after a failed attempt. Attempts are counted from 0 here: 1, 2, 4 … seconds, each ±20 %.
+    """Return the seconds to wait after a failed attempt: capped, then with jitter. Attempts are counted from 0: 1, 2, 4 … s, each ±20 %.
 
         calculate_delay(2)      # 3.2 to 4.8
 
     Raises `InvalidError` for a negative attempt.
     """
     options.count("calculate_delay.attempt", attempt, least=0)
-    return config.backoff.delay(attempt + 1, rng or random.Random())  # noqa: S311 - jitter, not secrets
+    return config.jittered_after_cap().backoff.delay(attempt + 1, rng or random.Random())  # noqa: S311 - jitter, not secrets
 
 
 @overload

@@ -161,7 +161,7 @@ class ResilienceManager:
     def execute_agent(self, context: AgentExecutionContext | str, run: Callable[[str], Any]) -> Any:
         """Call `run` with the agent's name. If the agent fails for good, call `run` with the name of the next agent.
 
-        The agent's circuit counts one outcome per operation, however many attempts it took. While the circuit is open,
+        The agent's circuit counts one outcome per operation, however many attempts it took and whatever the failure was. While the circuit is open,
         the next agent takes over at once. When all agents have failed, the first agent's error is raised; its notes name the
         errors of the others. A name alone stands for `AgentExecutionContext(agent_id=name)`.
         """
@@ -287,7 +287,8 @@ class ResilienceManager:
 
     def _make_plan(self, options: ExecutionOptions, per_operation: bool) -> Plan:  # noqa: FBT001 - a part of a key
         target = options.target
-        policy = options.applied_to(policy_for(self._runtime, target))
+        is_limited = self._runtime.timeout_named_for(target) is not None
+        policy = options.applied_to(policy_for(self._runtime, target), is_limited=is_limited)
         if per_operation:
             policy = policy.replace(counts="operation")
         # Two policies that disagree about one circuit raise an error. So without settings of its own, the manager uses those
@@ -298,6 +299,8 @@ class ResilienceManager:
             threads=options.threads,
             alone=options.skip_circuit_breaker,
             keeps_circuits=options.circuit_breaker is None,
+            # An agent that never gets done is as useless as one that is down, whatever the reason is.
+            counts_all=per_operation,
             runtime=self._runtime,
         )
         # The name is for people only; the circuits are those of the target.

@@ -20,7 +20,9 @@ from holdfast.policies.profiles import AGENT_CHAINS, CACHED, PROFILES, PROVIDER_
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Abort
 from holdfast.runtime.cache import CacheStore
+from holdfast.runtime.callables import is_async
 from holdfast.runtime.fallback import Chain
+from holdfast.runtime.step_parameters import takes_nothing
 
 if TYPE_CHECKING:
     from holdfast.policies import Policy
@@ -104,8 +106,8 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
     """The other ways to get an answer."""
     cached: CachedAnswers | None = None
     """Where earlier answers are kept."""
-    degraded: Callable[[Fault], Any] | None = None
-    """Returns a lesser answer from the fault."""
+    degraded: Callable[[Fault], Any] | Callable[[], Any] | None = None
+    """Returns a lesser answer from the fault, or without it."""
     notify: Callable[[Fault], object] | None = None
     """Called with the fault when nothing answered."""
 
@@ -116,7 +118,7 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
         others: Mapping[str, Callable[[], Any]],
         *,
         cached: CachedAnswers | None = None,
-        degraded: Callable[[Fault], Any] | None = None,
+        degraded: Callable[[Fault], Any] | Callable[[], Any] | None = None,
         notify: Callable[[Fault], object] | None = None,
     ) -> FallbackChain:
         """Return the chain of a provider, in the order of `holdfast.profiles.PROVIDER_CHAINS`: those of `others` that stand there.
@@ -148,7 +150,7 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
             key = self.cached.key
             chain.cached(ttl=self.cached.ttl, key=lambda: key, store=self.cached.store)
         if self.degraded is not None:
-            chain.degraded(self.degraded)
+            chain.degraded(_of_fault(self.degraded))
         if self.notify is not None:
             chain.notify(self.notify)
         return chain
@@ -178,7 +180,8 @@ class ExecutionOptions(options.Options, frozen=True, kw_only=True, repr_omit_def
     timeout: float | None = None
     """Seconds for one attempt."""
     operation_type: str = ""
-    """`llm-call`, `tool-execution`, `file-read` …: the profile has a time limit for each. `timeout` wins over it."""
+    """`llm-call`, `tool-execution`, `file-read` …: the profile has a time limit for each. `timeout` wins over it, and so does
+    one that is configured for the target."""
     fallback_chain: FallbackChain | None = None
     """What happens when it has failed for good."""
     skip_circuit_breaker: bool = False
@@ -219,8 +222,8 @@ class ExecutionOptions(options.Options, frozen=True, kw_only=True, repr_omit_def
         """The provider and the agent whose circuits the operation uses."""
         return Target(provider=self.provider, agent=self.agent)
 
-    def applied_to(self, policy: Policy) -> Policy:
-        """Return the policy, changed by these options."""
+    def applied_to(self, policy: Policy, *, is_limited: bool = False) -> Policy:
+        """Return the policy, changed by these options. `is_limited`: its time limit was named for this very target."""
         if self.retry is not None:
             # The policy's schedules for single codes would win over the given one.
             policy = policy.replace(attempts=self.retry.attempts, backoff=self.retry.backoff, per_code={})
@@ -234,7 +237,7 @@ class ExecutionOptions(options.Options, frozen=True, kw_only=True, repr_omit_def
             policy = policy.replace(circuit=None)
         if self.timeout is not None:
             return _limited_to(policy, self.timeout)
-        if self.operation_type:
+        if self.operation_type and not is_limited:
             return _limited_to(policy, PROFILES[policy.profile].timeout(self.operation_type))
         return policy
 
@@ -294,6 +297,19 @@ def chain_of_agents(context: AgentExecutionContext, run: Callable[[str], Any], f
     if context.notify is not None:
         chain.notify(context.notify)
     return chain
+
+
+def _of_fault(degraded: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a degraded function as the runtime calls it, with the fault."""
+    if not takes_nothing(degraded):
+        return degraded
+    if is_async(degraded):
+
+        async def answer(fault: Fault) -> Any:  # noqa: ARG001 - it is the one that takes nothing
+            return await degraded()
+
+        return answer
+    return lambda fault: degraded()  # noqa: ARG005 - as above
 
 
 _ATTEMPTS = 3

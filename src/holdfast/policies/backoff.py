@@ -178,6 +178,13 @@ class Tries(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
         if not isinstance(self.backoff, Backoff):
             raise InvalidError.at("tries.backoff", "a Backoff", self.backoff)
 
+    def jittered_after_cap(self) -> Tries:
+        """Return the same attempts with delays that are capped before their jitter."""
+        if self.backoff.jitter_after_cap:
+            return self
+        backoff = msgspec.structs.replace(self.backoff, jitter_after_cap=True)
+        return msgspec.structs.replace(self, backoff=backoff)
+
 
 NEVER = Tries(attempts=1)
 """One call and no retry."""

@@ -39,6 +39,7 @@ __all__ = [
     "Phase",
     "Policy",
     "PolicyOptions",
+    "names_timeout",
     "phase",
     "policy_at",
     "policy_of",
@@ -241,7 +242,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         """
         own = self.per_code.get(fault.code)
         if own is not None:
-            return own
+            return own.jittered_after_cap() if PROFILES[self.profile].jitter_after_cap else own
         schedule = fault.schedule
         if overridden and schedule in _RARELY:
             schedule = Schedule.TRANSIENT
@@ -260,7 +261,8 @@ def _tries(profile: ProfileName, schedule: Schedule, attempts: int | None, backo
     if schedule in _ONCE:
         # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
         most = min(most or 2, usual.attempts or 2)
-    return Tries(attempts=most, backoff=backoff or usual.backoff)
+    tries = Tries(attempts=most, backoff=backoff or usual.backoff)
+    return tries.jittered_after_cap() if PROFILES[profile].jitter_after_cap else tries
 
 
 def _remade(given: dict[str, Any], is_long: bool = False) -> Policy:  # noqa: FBT001, FBT002 - pickle passes it by position
@@ -344,6 +346,14 @@ def policy_at(policy: Policy, target: Target) -> Policy:
         return policy
     seconds = profile.timeout(*target.operations)
     return policy if seconds == policy.timeout else policy.replace(timeout=seconds)
+
+
+def names_timeout(policy: Policy, target: Target) -> bool:
+    """Return whether somebody named the time limit of a policy that is configured for this very target: its profile has another there."""
+    profile = PROFILES[policy.profile]
+    # The default policy has no timeout: that of its profile is for tools.
+    usual = None if profile is HOLDFAST else profile.timeout(*target.operations)
+    return policy.timeout not in (None, usual)
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):

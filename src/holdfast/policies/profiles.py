@@ -64,6 +64,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     event_form: Literal["record", "document", "envelope"] = "record"
     """What handlers of a `ResilienceManager` get: a record; a document of the recovery-event format; or an envelope,
     `{name, correlationId, monotonicTs, payload}`."""
+    permanent: frozenset[int] = frozenset()
+    """HTTP statuses after which nothing is retried, whatever the words of the response promise."""
+    jitter_after_cap: bool = False
+    """Every backoff, also one that a policy names, is capped before its jitter."""
     limits: Mapping[str, float] = {}
     """The specification's other numbers by name: seconds in names that end in `_s`, otherwise bytes, counts and shares."""
 
@@ -162,9 +166,10 @@ AGENT_CHAINS: Mapping[str, tuple[str, ...]] = {
 CACHED = "cached"
 """The cache, in a chain of providers."""
 PROVIDER_CHAINS: Mapping[str, tuple[str, ...]] = {
-    "claude": ("openai", "gemini", CACHED),
-    "openai": ("claude", "gemini", CACHED),
-    "gemini": ("claude", "openai", CACHED),
+    "claude": ("openai", "gemini", "xai", CACHED),
+    "openai": ("claude", "gemini", "xai", CACHED),
+    "gemini": ("claude", "openai", "xai", CACHED),
+    "xai": ("claude", "openai", "gemini", CACHED),
 }
 """The providers that answer instead of a provider, in order; `cached` is the cache. `FallbackChain.of_provider` uses those that it is given,
 which is the user's consent (C28)."""
@@ -188,6 +193,8 @@ SPEC016 = Profile(
         for name in AGENTS
     },
     event_form="document",
+    permanent=frozenset({401, 403, 404}),
+    jitter_after_cap=True,
 )
 """One backoff for everything that may be retried, including tools."""
 

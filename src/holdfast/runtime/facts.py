@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import BEFORE_FALLBACK, BEFORE_LESSER_ANSWER, TIME_LIMITS, Facts
+from holdfast.policies.profiles import PROFILES
 from holdfast.runtime.callables import used_up
 from holdfast.runtime.charges import is_budget_spent
-from holdfast.runtime.fault_of import forget_account, has_account, with_outcome
+from holdfast.runtime.fault_of import forget_account, has_account, permanent_by_status, with_outcome
 from holdfast.runtime.shown_request import may_have_happened, unrepeatable_request
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ def fault_of_attempt(op: Any, error: Exception) -> Fault:
         fault = Fault.of(
             "TOOL_OUT_OF_MEMORY", context=fault.context, cause=fault.cause, maybe_executed=fault.maybe_executed
         )
+    if permanent := PROFILES[op.plan.policy.profile].permanent:
+        fault = permanent_by_status(fault, error, permanent)
     # The words of a bare exception do not say whether a tool was called. The target does.
     return fault if isinstance(error, HoldfastError) or is_of_tool(op) else fault.outside_tools()
 

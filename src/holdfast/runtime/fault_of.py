@@ -23,7 +23,7 @@ from holdfast.once.evidence import VERIFIED
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from holdfast.classify import Classifier, Rule
     from holdfast.faults import Code, Redactor
@@ -45,6 +45,7 @@ __all__ = [
     "leave_fault",
     "page_of",
     "pass_outcome",
+    "permanent_by_status",
     "use_rules",
     "with_outcome",
 ]
@@ -60,6 +61,9 @@ _JUDGED_BEFORE = "__holdfast_judged_before__"
 
 _DID_NOT_HAPPEN = "__holdfast_did_not_happen__"
 """The attribute of an exception after which it is known that the call did not happen: `verify` found out, or it was not sent."""
+
+_MOST_CAUSES = 10
+"""How many causes of an error are searched for a status."""
 
 _MOST_SEARCHED = 1000
 """How many errors around a failure are searched for an earlier give-up: its causes, its contexts and group members."""
@@ -156,6 +160,19 @@ def fault_by(classifier: Classifier, failure: Any, provider: str, now: float, re
         return _fault_of(failure, provider, now, classifier).masked(redactor)
     except Exception as defect:  # noqa: BLE001 - it must return a fault even for objects whose attributes raise
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
+
+
+def permanent_by_status(fault: Fault, failure: Any, statuses: Container[int]) -> Fault:
+    """Return the fault of a failure; if its HTTP status, or that of a cause, is one of `statuses`, the permanent one that this means."""
+    cause = getattr(failure, "__cause__", None)
+    for _ in range(_MOST_CAUSES):
+        if not fault.retryable or "status" in fault.context or cause is None:
+            break
+        status = classify.from_exception(cause).context.get("status")
+        if status in statuses:
+            fault = msgspec.structs.replace(fault, context={**fault.context, "status": status})
+        cause = cause.__cause__
+    return classify.permanent_by_status(fault, statuses)
 
 
 def leave_account(error: BaseException, fault: Fault, note: str, around: str) -> None:

@@ -124,6 +124,7 @@ class Plan:
         threads: bool = False,
         alone: bool = False,
         keeps_circuits: bool = False,
+        counts_all: bool = False,
         through_client: bool = False,
         asks_model: bool = False,
         limited_as: str = "",
@@ -147,6 +148,7 @@ class Plan:
         """It shares nothing with other calls to its target, not even a circuit."""
         self.keeps_circuits = keeps_circuits
         """Its policy names no circuit: each name keeps the settings that it already has, or takes the configured ones."""
+        self._counts_all = counts_all
         self.through_client = through_client
         """It calls through the client of an SDK: the model has the name that its provider sells it by."""
         self.asks_model = asks_model
@@ -285,7 +287,8 @@ class Plan:
         self.breaks = policy.circuit is not None
         """It obeys the circuits of its names. A circuit that is held open by hand is obeyed even where this is False."""
         self.per_operation = policy.counts == "operation"
-        self.counts_all = policy.circuit is not None and policy.circuit.count_all
+        self.counts_all = policy.circuit is not None and (self._counts_all or policy.circuit.count_all)
+        """Every failure counts, also the caller's own mistakes."""
         limits_calls = policy.concurrency is not None or policy.per_second is not None
         self.limiter = self.state.limiter if limits_calls and not self.off else None
         self.settles = self.contract is not None and self.contract.settles and not self.off

@@ -43,8 +43,9 @@ from holdfast.events import (
 )
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
-from holdfast.policies.policy import MODES, policy_at, policy_of
+from holdfast.policies.policy import MODES, names_timeout, policy_at, policy_of
 from holdfast.policies.profiles import PROFILES
+from holdfast.policies.target import target_of
 from holdfast.runtime.bus import Bus, EventStream, Handler, SilentBus, Subscription, log_writer, structlog_writer
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.fault_of import Rules, fault_by, use_rules
@@ -322,6 +323,13 @@ class Runtime:
     def has_policy_for(self, target: Target) -> bool:
         """For recoveries: whether a policy is configured for this very target."""
         return any(name in self._policies for _, name in target.names)
+
+    def timeout_named_for(self, target: Target) -> float | None:
+        """For recoveries: return the time limit that somebody named for this very target; None: nobody, so it is a profile's."""
+        for _, name in target.names:
+            if (policy := self._policies.get(name)) is not None:
+                return policy.timeout if names_timeout(policy, target_of(name)) else None
+        return None
 
     def policy_named(self, name: str) -> Policy:
         """For recoveries: return the configured policy of one name, such as `provider:claude`, else the default policy."""

@@ -16,7 +16,7 @@ from holdfast.runtime.callables import is_async, name_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_parameters", "check_step", "notification_takes_self", "place_of_fault", "with_fault"]
+__all__ = ["check_parameters", "check_step", "notification_takes_self", "place_of_fault", "takes_nothing", "with_fault"]
 
 
 def check_step(what: str, step: Any, of: Any) -> None:
@@ -69,6 +69,11 @@ def notification_takes_self(step: Any, of: Any, *, of_method: bool) -> bool:
     if of_method and _binds(own, 2) and not _is_fault(own[0]):
         return True
     raise _unfit("notify", step, of, own, ["self", "fault"] if of_method else ["fault"])
+
+
+def takes_nothing(step: Any) -> bool:
+    """Whether a function has no parameters at all."""
+    return _parameters(step) == []
 
 
 def _unfit(what: str, step: Any, of: Any, own: Sequence[inspect.Parameter], expected: Sequence[str]) -> InvalidError:

@@ -53,7 +53,7 @@ def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         text = await toolbox.call("read_file", {"path": "README.md", "limit": 20})
 
     Links are followed only as long as they stay below `root`. A call returns at most 256 KiB, and says how to go on after them, in the
-    middle of a long line too. It may take 10 s.
+    middle of a long line too. It may take 10 s; where the program keeps to a profile, as long as that gives `read_file` or `file-read`.
     """
     confined = Root(root)
 
@@ -69,7 +69,9 @@ def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         with file_faults(path), os.fdopen(descriptor, "rb") as file:
             return _lines(file, path, offset, limit, skip)
 
-    return Tool(read, ToolContract(effect="read", name="read_file", timeout=timeout), place=confined.name)
+    return Tool(
+        read, ToolContract(effect="read", name="read_file", timeout=timeout, operation="file-read"), place=confined.name
+    )
 
 
 def _lines(file: Any, path: str, offset: int, limit: int | None, skip: int) -> str:

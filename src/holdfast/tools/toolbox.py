@@ -228,8 +228,8 @@ class Toolbox:
         declares no effect counts as unsafe. A plain function runs in a thread.
     policy: for all calls; by default the one that is configured for `tool:NAME`, else one with the numbers of `profile`. A tool's own
         contract wins.
-    profile, actor: where a tool declares no timeout, the profile's for its name, its kind of operation, then for the kind of actor. By
-        default the runtime's profile.
+    profile, actor: where a tool declares no timeout and none is configured for `tool:NAME`, the profile's for its name, its kind of
+        operation, then for the kind of actor. By default the runtime's profile.
         With the profiles `spec016` and `actor` a tool over its time is tried again, if its effect allows that.
     prefix: before the tool's name in circuits and events: two agents' tools of one name need not share a circuit.
     keep: a folder for results that are too large for a model. Each gets a file there, which only its owner may read, and the model
@@ -263,19 +263,12 @@ class Toolbox:
             if tool.name in self._tools:
                 raise InvalidError.saying("toolbox", "tools with different names", f"two tools named {tool.name!r}")
             self._tools[tool.name] = tool
-            limit = self._timeout(tool, profile, actor)
             target = Target(tool=f"{prefix}{tool.name}", service=tool.contract.service)
+            limit = _timeout(tool, target, profile, actor, runtime or default_runtime())
             chosen = policy or _policy_for(target, profile, runtime or default_runtime())
             if tool.place:
                 target = msgspec.structs.replace(target, tool=f"{target.tool}@{tool.place}")
             self._calls[tool.name] = _recovering(tool, limit, target, chosen, runtime)
-
-    @staticmethod
-    def _timeout(tool: Tool, profile: str, actor: str) -> float:
-        if tool.contract.timeout is not None:
-            return tool.contract.timeout
-        names = (tool.name, tool.contract.operation or "tool-execution", actor)
-        return PROFILES[profile].timeout(*filter(None, names))
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -462,6 +455,17 @@ async def collect(
         bad[0][1].unwrap()
     errors = tuple(ItemError.of(item, each.fault) for item, each in bad)
     return Partial(payload=good, errors=errors, complete=len(good), expected=len(given))
+
+
+def _timeout(tool: Tool, target: Target, profile: str, actor: str, runtime: Runtime) -> float:
+    """Return the seconds that a call may take: what the tool declares, else what its target names, else the profile's."""
+    if tool.contract.timeout is not None:
+        return tool.contract.timeout
+    named = runtime.timeout_named_for(target)
+    if named is not None:
+        return named
+    names = (tool.name, tool.contract.operation or "tool-execution", actor)
+    return PROFILES[profile].timeout(*filter(None, names))
 
 
 def _policy_for(target: Target, profile: ProfileName, runtime: Runtime) -> Policy:

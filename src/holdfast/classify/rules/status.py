@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import PAGE, class_names, codes, phrases
+from holdfast.faults import CATALOG
 
 if TYPE_CHECKING:
-    from holdfast.faults import Code
+    from collections.abc import Container
+
+    from holdfast.faults import Code, Fault
 
 # The table lists every status that providers, gateways and CDNs send. An unknown 4xx is not retried, an unknown 5xx is.
 _STATUS: dict[int, Code] = {
@@ -131,6 +136,18 @@ _REQUEST_IS_WRONG = phrases("""
     are invalid | is invalid | invalid input | invalid request | invalid parameter | check your input | is required | are required
     must be greater | must be less | must be one of | must not be | missing required | not supported | unsupported
 """)
+
+
+def permanent_by_status(fault: Fault, statuses: Container[int]) -> Fault:
+    """Return the fault that the bare status means if it is one of `statuses` and the words of the response promised a retry."""
+    status = fault.context.get("status")
+    if not fault.retryable or not isinstance(status, int) or status not in statuses:
+        return fault
+    code = _STATUS[status]
+    return replace(
+        fault, code=code, retryable=False, retry_after=None, scope=CATALOG[code].scope, rule="status.permanent"
+    )
+
 
 EARLY = (grpc_status,)
 LATE = (html_page, bare_status, success_that_failed)
