@@ -113,8 +113,9 @@ class LosingProxy:
             return
         if how == "late":
             await asyncio.sleep(0.1)
-        # The client's own Sync may come in a write of its own, and nothing is answered before it.
-        up_writer.write(data + SYNC)
+        # The client's own Sync may come in a write of its own, and nothing is answered before it. A second one would be answered after
+        # this connection is gone, and PgBouncer then takes that answer for the one of its next check: nobody gets a session any more.
+        up_writer.write(data if _is_whole(data) else data + SYNC)
         answer = b""
         while READY not in answer:
             more = await up_reader.read(65_536)
@@ -131,6 +132,15 @@ class LosingProxy:
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether the last of these messages is one that the server answers: a query, or a Sync."""
+    kind, at = b"", 0
+    while at < len(data):
+        kind = data[at : at + 1]
+        at += 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+    return kind in {b"Q", b"S"}
 
 
 def _ends_a_transaction(data: bytes) -> bool:

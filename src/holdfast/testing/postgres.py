@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -239,11 +240,17 @@ class PrivatePooler:
 
     def _wait(self) -> None:
         end = time.monotonic() + _LIMIT_S
-        while not (self._folder / ".s.PGSQL.5432").exists():
+        while not _answers(self._folder / ".s.PGSQL.5432"):
             if time.monotonic() > end or (self._process is not None and self._process.poll() is not None):
                 log = self._folder / "log"
                 raise TimeoutError(f"PgBouncer did not start: {log.read_text()[-2_000:] if log.exists() else ''}")
             time.sleep(_POLL_S)
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens at a socket. Its file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
