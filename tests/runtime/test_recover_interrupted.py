@@ -114,9 +114,6 @@ def interrupted_everywhere(
     name: str, policy: Policy, budget: Callable[[], Any] | None, check: Callable[..., bool]
 ) -> int:
     """Interrupt a call at each point, and check after each that further calls are answered; return the number of points."""
-    # Garbage is collected at each point: what earlier tests have left need not be looked through hundreds of times.
-    gc.collect()
-    gc.freeze()
     at = 0
     while True:
         runtime = Runtime()
@@ -133,7 +130,8 @@ def interrupted_everywhere(
         injector = Injector(at)
         # In a context of its own: a context that was left keeps the last operation, which is over.
         contextvars.copy_context().run(injector.run, call)
-        gc.collect()
+        # What the call has left is young. All that other tests have left need not be looked through at each of some hundred points.
+        gc.collect(1)
         assert check(recovered, call), f"point {at}"
         if not injector.raised:
             return at
