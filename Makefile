@@ -32,6 +32,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	@$(BIN)/python scripts/documents.py --check
+	@$(BIN)/python scripts/codes.py --check
 
 mypy: $(READY)
 	$(BIN)/mypy

@@ -116,11 +116,17 @@ def modules_of(clone: Path) -> list[Module]:
 
 
 def import_graph(modules: list[Module]) -> dict[str, set[str]]:
-    """Return who imports whom, imports for the type checker included; a package's own page counts as a module."""
+    """Return who imports whom when the program runs; a package's own page counts as a module.
+
+    Imports for the type checker are left out: if they counted, two classes that hold each other could not be typed without a knot.
+    """
     names = {module.name for module in modules}
     graph: dict[str, set[str]] = {name: set() for name in names}
     for module in modules:
+        for_types = {id(node) for block in module.nodes if _is_for_types(block) for node in _within(block)}
         for node in module.nodes:
+            if id(node) in for_types:
+                continue
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
@@ -130,6 +136,39 @@ def import_graph(modules: list[Module]) -> dict[str, set[str]]:
             elif isinstance(node, ast.Import):
                 graph[module.name].update(alias.name for alias in node.names if alias.name in names)
     return graph
+
+
+def shared_class_names(modules: list[Module]) -> list[str]:
+    """Return the names that several classes have, without those that begin with an underscore."""
+    count = Counter(
+        node.name
+        for module in modules
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return sorted(name for name, number in count.items() if number > 1)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _within(block: ast.AST) -> Iterable[ast.AST]:
+    # Not what stands in its `else`: that is imported when the program runs.
+    return (node for statement in getattr(block, "body", ()) for node in ast.walk(statement))
+
+
+def untyped_seams(modules: list[Module]) -> list[str]:
+    """Return the functions that take an operation or a connection as `Any`."""
+    return [
+        f"{module.name}.{node.name}"
+        for module in modules
+        if module.room in {"runtime", "bridge", "manager"}
+        for node in module.nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for given in (*node.args.args, *node.args.kwonlyargs)
+        if given.arg in {"op", "connection"} and isinstance(given.annotation, ast.Name) and given.annotation.id == "Any"
+    ]
 
 
 def largest_knot(graph: dict[str, set[str]]) -> list[str]:
@@ -278,7 +317,9 @@ def main() -> None:
         "largest knot in the import graph": largest_knot(import_graph(modules)),
         "writers of Operation": writers_of_operation(modules),
         "stream loops": stream_loops(modules),
+        "operations and connections as Any": untyped_seams(modules),
         "gerund module names": gerunds(modules),
+        "names of several classes": shared_class_names(modules),
         "public names without a docstring": undocumented(modules),
     }
     for what, names in lists.items():

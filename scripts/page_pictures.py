@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import async_playwright
 
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.server import Bridge
-from holdfast.bridge.tokens import Tokens
 from holdfast.sessions import Session, admin
 from holdfast.stores import MemoryStore
 

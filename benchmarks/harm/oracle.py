@@ -13,12 +13,15 @@
   times are not compared at all: the limit's capacity is the same, and each further answer takes a part of it from the others.
   Neither are they in a pool of which a key is ill, where Holdfast answers calls that the twin loses: which call gets that key is chance.
   Callers that declared themselves `BATCH` are not compared: they yield on purpose. Neither are those whose `concurrency` or
-  `per_second` is shared with calls that fail: retries take places.
+  `per_second` is shared with calls that fail: retries take places. A pool of workers of which some calls always fail is such a limit, too, but
+  nobody named it: there times are at most 1.5 times the twin's and 5 s. Until it is known that the requests are at fault, each holds a worker.
+  Callers on the limit of one that declared itself more urgent are not compared by answers and times: that goes first on purpose.
 - `effects`: a POST to something that is not a model is not repeated more often than in the twin, after it has happened.
 - `budget`: what the service billed at list price stays within `Budget(usd=)`. A tight budget refuses calls, so `answered`
   counts only where the limit is twice what all calls cost at most; in a tight one at least the first call that fits is answered.
 - `priority`: beside a caller that declared itself `BATCH`, p95 of the others is at most 1.5 times that without it, and 1 s, or the
-  time in which the limit allows one more call: nobody can know when the next one comes.
+  time in which the limit allows one more call: nobody can know when the next one comes. Where a limit names a pause that is not so, the twin's
+  p95 beside the batch may be it, too: who is rejected once keeps to that pause, as in the twin.
 - `deadline`: `Policy(deadline=)` and `Budget(seconds=)` are kept to 0.1 s; a request's own limit is never longer than the SDK's `timeout`.
   A call that ends because its time is over says so: `TimeoutError` or the SDK's `APITimeoutError`.
 - `flood`: no call is repeated at once more often in a row than by the twin, or twice.
@@ -46,7 +49,7 @@ import anthropic
 import httpx2
 import openai
 
-from benchmarks.harm.plays import Plain, Played, Recovering, ShopError, dollars, play, price_of
+from benchmarks.harm.plays import Ended, Plain, Played, Recovering, ShopError, dollars, play, price_of
 from benchmarks.harm.world import EFFECTS, FRAMEWORKS, HEALTHY, LIMITED, SDK, WEB, own_s
 from benchmarks.table import quantile
 from holdfast import HoldfastError, StreamCutError
@@ -64,6 +67,8 @@ PROMPT_S = 0.1
 REJECTIONS = 10
 TIMERS = 500
 BESIDE_TIMES, BESIDE_S = 1.5, 1.0
+WORKERS_TIMES, WORKERS_S = 1.5, 5.0
+"""How much longer answers may take in a pool of workers that calls which always fail hold, too."""
 REPLAYS = (range(1, 6), range(6, 26))
 """The plays in which a suspicion must be confirmed, one series after the other."""
 GRACE = 2.0
@@ -210,11 +215,12 @@ class _Bounds:
         return call.cancel is None or (self.group.healthy and not any(one is None or one.how == "cancelled" for one in ended))  # fmt: skip
 
     def all(self) -> Iterator[Compared]:
-        if not self._tight():
+        if not self._tight() and not self._is_beside_urgent():
             yield self._mean("answered", self._answered, _fewer)
             if not self._yields() and not self._shares_places_with_ill():
-                yield self._mean("p50", lambda played: self._quantile(played, 0.5), _longer)
-                yield self._mean("p95", lambda played: self._quantile(played, 0.95), _longer)
+                longer = _longer_among_workers if self._shares_workers_with_poison() else _longer
+                yield self._mean("p50", lambda played: self._quantile(played, 0.5), longer)
+                yield self._mean("p95", lambda played: self._quantile(played, 0.95), longer)
         if self.group.healthy or (self.group.health == "impatient" and self.group.door not in WEB):
             yield self._requests()
             yield self._tokens()
@@ -255,6 +261,19 @@ class _Bounds:
         pool = self.extra.shared or self.group.caller.name
         sharing = [one for one in self.world.callers if one.extra and (one.extra.shared or one.name) == pool]
         return any(self.world.health(one, call) not in HEALTHY for one in sharing for call in one.calls)
+
+    def _shares_workers_with_poison(self) -> bool:
+        return self.group.caller.workers > 0 and any(call.poison for call in self.group.caller.calls)
+
+    def _is_beside_urgent(self) -> bool:
+        """Return whether another caller, more urgent as it declared, meets a limit that the group meets."""
+        limits = [one for one in self.world.troubles_of(self.group.caller) if one.kind == "limit"]
+        return any(
+            _is_urgent(one)
+            and one is not self.group.caller
+            and any(limit in self.world.troubles_of(one) for limit in limits)
+            for one in self.world.callers
+        )
 
     # answers and times
 
@@ -334,28 +353,30 @@ class _Bounds:
         rates = [one.per_minute for one in self.world.troubles_of(self.group.caller) if one.per_minute]
         one_more = max([BESIDE_S, *(60.0 / rate for rate in rates)])
 
-        def longer(alone: float, beside: float) -> float:
-            return beside - BESIDE_TIMES * alone - one_more
+        def longer(alone: float, beside: float, twin: float) -> float:
+            most = BESIDE_TIMES * alone + one_more
+            return beside - (max(most, twin * TIMES + SECONDS) if self.group.health == "lying" else most)
 
-        alone, beside = self._p95_beside(0)
-        is_harmed, why = longer(alone, beside) > 0, ""
+        alone, beside, twin = self._p95_beside(0)
+        is_harmed, why = longer(alone, beside, twin) > 0, ""
         for chances in () if self.group.healthy else REPLAYS:
             if not is_harmed:
                 break
             every = [self._p95_beside(chance) for chance in chances]
             beyond = [longer(*one) for one in every]
             is_harmed = math.inf in beyond or mean(beyond) > GRACE * stdev(beyond) / math.sqrt(len(chances))
-            alone, beside = mean(one for one, _ in every), mean(other for _, other in every)
+            alone, beside = mean(one[0] for one in every), mean(one[1] for one in every)
             why = f"mean of {len(chances)}"
         return self._make("priority", alone, beside, is_harmed, why)
 
-    def _p95_beside(self, chance: int) -> tuple[float, float]:
-        """Return p95 of the calls that are answered without the batch: without it, and beside it."""
-        without, beside = ([side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in (self.pairs.alone(chance), self.pairs[chance][1]))  # fmt: skip
-        answered = [(one, other) for one, other in zip(without, beside, strict=True) if one < math.inf]
+    def _p95_beside(self, chance: int) -> tuple[float, float, float]:
+        """Return p95 of the calls that are answered without the batch: without it, beside it, and beside it in the twin."""
+        sides = (self.pairs.alone(chance), self.pairs[chance][1], self.pairs[chance][0])
+        without, beside, twin = ([side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in sides)  # fmt: skip
+        answered = [one for one in zip(without, beside, twin, strict=True) if one[0] < math.inf]
         if not answered:
-            return 0.0, 0.0
-        return quantile([one for one, _ in answered], 0.95), quantile([other for _, other in answered], 0.95)
+            return 0.0, 0.0, 0.0
+        return tuple(quantile([one[side] for one in answered], 0.95) for side in range(3))  # type: ignore[return-value]
 
     # requests
 
@@ -363,26 +384,37 @@ class _Bounds:
         """Return how many requests a caller allows for one attempt."""
         return 2 if self.extra is not None and self.extra.kind == "hedge" else 1
 
+    def _sent_once(self) -> set[str]:
+        """Return the calls that our side sent once, and the twin never."""
+        return {name for name in self.group.names if len(self.ours.of({name})) == 1 and not self.twin.of({name})}
+
     def _requests(self) -> Compared:
-        twin, ours = (len(side.of({*self.group.names})) for side in (self.twin, self.ours))
+        names = {*self.group.names} - self._sent_once()
+        twin, ours = (len(side.of(names)) for side in (self.twin, self.ours))
         declared = self._copies() * len(self.group.names) if self._copies() > 1 else 0
         return self._make("requests", twin, ours, ours > max(twin, declared))
 
     def _tokens(self) -> Compared:
-        names = {*self.group.names} - {name for name in self.group.names if self._stops_with_its_caller(name)}
+        stopped = {name for name in self.group.names if self._stops_with_its_caller(name)}
+        names = {*self.group.names} - stopped - self._sent_once()
         twin, ours = (sum(sum(sent.tokens) for sent in side.of(names)) for side in (self.twin, self.ours))
         return self._make("tokens", twin, ours, ours > twin * self._copies())
 
     def _stops_with_its_caller(self, name: str) -> bool:
-        """Return whether a call is cancelled on both sides, and nothing is generated after that: the sooner it begins, the more is before."""
+        """Return whether its caller ends a call on both sides, and nothing is generated after that: the sooner it begins, the more is before."""
         ends = [side.calls.get(name) for side in (self.twin, self.ours)]
-        if any(one is None or one.how != "cancelled" for one in ends):
+        if not all(one is not None and (one.how == "cancelled" or self._is_timed_out(one)) for one in ends):
             return False
         _, call = self.ours.service.calls[name]
         until = ends[1].ended + PROMPT_S  # type: ignore[union-attr]
         return all(
             sent.tokens[1] <= math.ceil(call.tokens * (until - sent.at) / own_s(call)) for sent in self.ours.of({name})
         )
+
+    def _is_timed_out(self, ended: Ended) -> bool:
+        """Return whether a time limit that its caller named for the whole of a call has ended it."""
+        seconds = self.extra.value if self.extra is not None and self.extra.kind == "leaves" else self._seconds()
+        return seconds is not None and ended.how == "failed" and ended.ended - ended.began >= seconds - PROMPT_S
 
     # limits
 
@@ -473,6 +505,10 @@ def _is_batch(caller: Caller) -> bool:
     return caller.extra is not None and caller.extra.kind == "priority" and caller.extra.value < 0
 
 
+def _is_urgent(caller: Caller) -> bool:
+    return caller.extra is not None and caller.extra.kind == "priority" and caller.extra.value > 0
+
+
 def _quick(sent: list[Any]) -> int:
     """Return how often in a row a call was repeated at once after it had failed."""
     longest = 0
@@ -501,3 +537,7 @@ def _longer(twin: float, ours: float, _: int) -> float:
     if math.isinf(twin):
         return 0.0
     return ours - (twin * TIMES + SECONDS + 1e-6)
+
+
+def _longer_among_workers(twin: float, ours: float, _: int) -> float:
+    return 0.0 if math.isinf(twin) else ours - (twin * WORKERS_TIMES + WORKERS_S)

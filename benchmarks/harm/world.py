@@ -316,6 +316,8 @@ SCENES = 0.12
 """The share of the worlds that are a scene."""
 SHARED = 0.3
 """Of these, the share of the scenes with callers that must not harm each other."""
+LATE_SCENES = 0.03
+"""The share of the worlds that are one of the scenes that an attack found and no world showed."""
 _STATUSES = (500, 502, 503, 503, 529, 529)
 _MOST_CALLS = 60
 
@@ -325,6 +327,9 @@ def draw(seed: int) -> World:
     # A stream of chance of its own, so that the other seeds keep their worlds.
     more = random.Random(f"harm {seed} more")
     world = _Drawer(seed).world()
+    late = random.Random(f"harm {seed} late")
+    if late.random() < LATE_SCENES:
+        return _Scenes(seed, late).late_world()
     if more.random() < SCENES:
         return _Scenes(seed, more).world()
     world = _with_rejections(world, random.Random(f"harm {seed} 429"))
@@ -672,6 +677,10 @@ class _Scenes:
         callers, troubles = self.rng.choice(shared if is_shared else scenes)()
         return World(callers=tuple(callers), troubles=tuple(troubles), seed=self.seed)
 
+    def late_world(self) -> World:
+        callers, troubles = self.rng.choice((self.poisoned_workers, self.fixed_pause))()
+        return World(callers=tuple(callers), troubles=tuple(troubles), seed=self.seed)
+
     def every(self, step: float, count: int, begin: float = 0.0, **options: Any) -> tuple[Call, ...]:
         takes = options.pop("takes", self.takes)
         return tuple(
@@ -719,6 +728,21 @@ class _Scenes:
         limit = Trouble(kind="limit", provider=self.provider, key="key-a", per_minute=20.0, burst=5, retry_after=rng.choice(("", "true")))  # fmt: skip
         batch = self.caller("c0", self.every(0.0, 45), extra=Extra(kind="priority", value=-1.0))
         return [batch, self.caller("c1", self.every(10.0, 15, 5.0))], [limit]
+
+    def fixed_pause(self) -> tuple[list[Caller], list[Trouble]]:
+        """A backlog beside people, on a limit whose 429s name the same pause each time, however soon it accepts the next call."""
+        rng = self.rng
+        limit = Trouble(kind="limit", provider=self.provider, key="key-a", per_minute=rng.choice((30.0, 60.0)), burst=5, retry_after=rng.choice(("10", "30")))  # fmt: skip
+        batch = self.caller("c0", self.every(0.0, 40), extra=Extra(kind="priority", value=-1.0))
+        return [batch, self.caller("c1", self.every(rng.choice((4.0, 6.0)), 20, 1.0))], [limit]
+
+    def poisoned_workers(self) -> tuple[list[Caller], list[Trouble]]:
+        """A pool of workers with calls of which a part always fails."""
+        rng = self.rng
+        share = rng.choice((0.1, 0.3))
+        calls = tuple(replace(call, poison=rng.random() < share) for call in self.every(0.0, _MOST_CALLS))
+        door = rng.choice(("sdk", "sdk", "function", "stream"))
+        return [self.caller("c0", calls, door=door, workers=rng.choice((4, 8)))], []
 
     def limit_ends(self) -> tuple[list[Caller], list[Trouble]]:
         """A limit is in force for a while, and calls go on after it."""

@@ -85,18 +85,18 @@ async def socketio() -> None:
 
 
 async def holdfast(store: str) -> None:
-    from holdfast.bridge.identity import Identity
+    from holdfast.bridge.access.identity import TokenHolder
     from holdfast.bridge.server import Bridge
     from holdfast.bridge.settings import BridgeSettings
     from holdfast.wire.server import ServerLimits
 
     class Anybody:
-        def identify(self, token: str, *, peer: str) -> Identity:  # noqa: ARG002 - as the protocol has it
-            return Identity(token_id=token, kind="device", name="bench")
+        def identify(self, token: str, *, peer: str) -> TokenHolder:  # noqa: ARG002 - as the protocol has it
+            return TokenHolder(token_id=token, kind="device", name="bench")
 
         redeem = identify
 
-        def make_ticket(self, identity: Identity) -> str:
+        def make_ticket(self, identity: TokenHolder) -> str:
             return identity.token_id
 
         def watch(self, revoked: Any) -> None: ...

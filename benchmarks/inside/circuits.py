@@ -12,7 +12,7 @@ from holdfast import INTERACTIVE, Runtime, recover
 from holdfast.policies.circuit import Permit, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.targets.registry import TargetState
 
 PARTS_S = 3.0
 """A part of the default circuit's window: calls so far apart are kept apart."""

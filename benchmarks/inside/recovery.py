@@ -18,8 +18,8 @@ from holdfast import Runtime
 from holdfast.runtime.runtime import use_runtime
 from holdfast.testing import FaultProvider, VirtualClock, run, seeded
 from holdfast.testing.provider import Rule, Script
-from holdfast.testing.provider.http import Ending, Pause
-from holdfast.testing.provider.script import Playback, Step
+from holdfast.testing.provider.http import Pause, ReplyEnd
+from holdfast.testing.provider.script import Playback, ScriptStep
 
 if TYPE_CHECKING:
     from benchmarks.inside.clients import Client
@@ -93,14 +93,14 @@ class Windows:
         return self._trace.call(int(number))
 
 
-def _cut_later(met: Met) -> Step:
+def _cut_later(met: Met) -> ScriptStep:
     """Return a good answer whose connection is closed before it comes."""
 
     def plan(_: Any) -> Plan:
         yield Pause(met.cut_after)
-        yield Ending.CLOSE
+        yield ReplyEnd.CLOSE
 
-    return Step("cut", plan)
+    return ScriptStep("cut", plan)
 
 
 def _question(trace: Trace, place: int) -> Question:

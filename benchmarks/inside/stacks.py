@@ -135,7 +135,7 @@ def line_alone(_: Fn, failures: int) -> Fn:
     from holdfast import Circuit
     from holdfast.policies.circuit import Verdict
     from holdfast.policies.queue import turn_of
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.targets.registry import TargetState
 
     line, turn = TargetState("provider:claude"), turn_of(monotonic(), "normal")
     line.serve(_policy().replace(circuit=Circuit(failures=failures, open_for=3600, open_cap=3600)), monotonic())

@@ -87,10 +87,10 @@ MODULES = {
     "The bridge": [
         "holdfast.bridge",
         "holdfast.bridge.error_reports",
-        "holdfast.bridge.lockout",
+        "holdfast.bridge.access.lockout",
         "holdfast.bridge.settings",
-        "holdfast.bridge.tls",
-        "holdfast.bridge.tokens",
+        "holdfast.bridge.access.tls",
+        "holdfast.bridge.access.tokens",
     ],
     "Watching": [
         "holdfast.events",
@@ -120,9 +120,9 @@ RETURNED = {
         "holdfast.runtime.decorated.Recovered": (
             *("__call__", "outcome", "fallback", "cached", "degraded", "notify", "repair", "steps"),
         ),
-        "holdfast.runtime.stream.StreamOf": ("__call__", "fallback"),
-        "holdfast.runtime.stream.Stream": ("partial", "restarts"),
-        "holdfast.runtime.stream.BlockingStream": ("partial", "restarts"),
+        "holdfast.runtime.streams.stream.StreamOf": ("__call__", "fallback"),
+        "holdfast.runtime.streams.stream.Stream": ("partial", "restarts"),
+        "holdfast.runtime.streams.stream.BlockingStream": ("partial", "restarts"),
         "holdfast.runtime.blocks.BlockAttempt": ("number",),
         "holdfast.runtime.bus.Subscription": ("cancel",),
         "holdfast.runtime.bus.EventStream": ("aclose",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
@@ -14,6 +13,7 @@ from holdfast.cli.app import app
 from holdfast.config import json_schema
 from holdfast.events import records
 from holdfast.faults import CATALOG
+from holdfast.runtime import page_of
 from holdfast.sinks.conventions import ERROR_TYPE, SESSION_ID, Ours
 from holdfast.sinks.prometheus import count_errors, count_events
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     import click
 
-    from holdfast.faults.catalog.entry import Entry
+    from holdfast.faults import Entry
 
-CODE_PAGES = Path(__file__).parents[2] / "src" / "holdfast" / "faults" / "pages"
 _LAYERS = {
     "PROVIDER": "The provider of a model",
     "CONN": "Connections",
@@ -51,8 +50,7 @@ def code_pages() -> Iterator[tuple[str, str]]:
     """Yield the address and the text of the list of codes, and of each code's page."""
     yield "reference/error-codes.md", _code_list()
     for code, entry in CATALOG.items():
-        text = (CODE_PAGES / f"{code}.md").read_text(encoding="utf-8")
-        title, _, rest = text.partition("\n")
+        title, _, rest = page_of(code).partition("\n")
         yield f"reference/errors/{code}.md", f"{title}\n\n{_facts(entry)}\n{rest}{_aliases(entry)}"
 
 

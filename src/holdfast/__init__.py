@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
     from holdfast.policies.repair import Changed
     from holdfast.policies.target import Target
-    from holdfast.runtime.budget import Budget
+    from holdfast.runtime.budgets.budget import Budget
     from holdfast.runtime.fault_of import fault_of
+    from holdfast.runtime.operation.recovery_warnings import RecoveryWarning
     from holdfast.runtime.recover import recover
-    from holdfast.runtime.recovery_warnings import RecoveryWarning
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import suppress
     from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, Verdict, call_key, tool
@@ -151,9 +151,9 @@ _HOMES = (
         "Ref": "holdfast.actors.ref",
         "Supervisor": "holdfast.actors.supervisor",
         "CommandAgent": "holdfast.agents.command",
-        "Budget": "holdfast.runtime.budget",
+        "Budget": "holdfast.runtime.budgets.budget",
         "Changed": "holdfast.policies.repair",
-        "RecoveryWarning": "holdfast.runtime.recovery_warnings",
+        "RecoveryWarning": "holdfast.runtime.operation.recovery_warnings",
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.policies.target",

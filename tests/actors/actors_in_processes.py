@@ -68,6 +68,14 @@ class Worker(Actor, host="process", timeout=60):
                 raise KeyError("plan")
             case "odd":
                 raise OddError(1, 2)
+            case "group":
+                raise ExceptionGroup("several", [ValueError("one")])
+            case "object":
+                raise KeyError(Worker)
+            case "large":
+                raise ValueError(10**30)
+            case "half":
+                raise ValueError("\ud800")
 
     async def fork(self, how: str) -> int:
         """Return the exit code of a fork that leaves this method as `how` says."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from actors_kit import Stage
 
-from holdfast.actors import Actor
+from holdfast.actors import Actor, Supervisor
 from holdfast.actors.mailbox import Letter, Mailbox
 from holdfast.events import MailboxPressure, MessageDropped
 from holdfast.faults import HoldfastError, InvalidError
@@ -66,13 +66,13 @@ def test_a_mailbox_that_is_full_of_less_urgent_letters_takes_more_urgent_ones():
     assert taken(mailbox) == [f"{name}{n}" for name in ("urgent", "normal", "low") for n in range(10)]
 
 
-def test_N4_4_pressure_is_signalled_at_100_letters_and_at_80_percent_and_ends_lower():
+def test_N4_4_pressure_is_signalled_above_100_letters_and_at_80_percent_and_ends_lower():
     changes = []
     mailbox = Mailbox("a", capacity=1000)
     mailbox.on_pressure = lambda box: changes.append((box.pressure, box.size))
     for n in range(900):
         mailbox.put(letter(str(n)))
-    assert changes == [("long", 100), ("high", 800)]
+    assert changes == [("long", 101), ("high", 800)]
     while mailbox.size > 600:
         mailbox.take()
     assert changes[2:] == [("none", 600)]
@@ -142,3 +142,20 @@ def test_what_waits_at_the_end_is_failed_or_reported_as_dropped():
     with pytest.raises(HoldfastError, match="ACTOR_STOPPED"):
         slow.tell(Slow.work, 1)
     assert not slow.alive
+
+
+class Patient(Slow, mailbox=200): ...
+
+
+def test_messages_that_nobody_worked_on_are_a_few_warnings_in_the_log(caplog):
+    async def main():
+        async with Supervisor("team") as team:
+            patient = await team.start(Patient, id="one")
+            for _ in range(100):
+                patient.tell(Patient.work, 1)
+
+    with caplog.at_level("WARNING", logger="holdfast"):
+        asyncio.run(main())
+    lines = [record.getMessage() for record in caplog.records]
+    assert set(lines) == {"a message to team/one was dropped: Slow.work (stopped)"}
+    assert len(lines) < 20

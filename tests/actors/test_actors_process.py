@@ -162,6 +162,21 @@ def test_errors_cross_as_themselves_or_as_a_remote_error_and_the_directive_decid
     assert (type(ended.error), ended.then) == (KeyError, "restart")
 
 
+@pytest.mark.parametrize(
+    ("what", "said"), [("group", "one"), ("object", "Worker"), ("large", "ValueError"), ("half", "ValueError")]
+)
+def test_an_error_with_arguments_that_cannot_be_sent_is_the_failure_of_its_message(what, said):
+    async def main():
+        async with actor(Worker, on={Exception: "resume"}) as (host, _):
+            await host.ref.ask(Worker.add, 7)
+            outcome = await host.ref.outcome(Worker.fail, what)
+            return outcome, await host.ref.ask(Worker.add, 1)
+
+    outcome, count = asyncio.run(main())
+    assert said in repr(outcome.error)
+    assert count == 8
+
+
 def test_a_snapshot_survives_a_kill_and_without_one_the_state_is_fresh():
     async def main(kind):
         async with actor(kind) as (host, running):

@@ -466,6 +466,25 @@ def test_a_start_that_takes_too_long_has_failed():
     run(main())
 
 
+def test_a_start_whose_caller_was_cancelled_ends_and_keeps_nobody_waiting():
+    async def main():
+        async def hangs():
+            await asyncio.Event().wait()
+
+        async def works():
+            await asyncio.Event().wait()
+
+        async with Supervisor("s") as supervisor:
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(supervisor.start(hangs, ready=True), 2)
+            await supervisor.start(works)
+            assert asyncio.get_running_loop().time() == began + 2
+            assert await states(supervisor) == {"works": "running"}
+
+    run(main())
+
+
 def test_A30_the_wall_clock_does_not_matter(monkeypatch):
     async def main():
         stage = Stage()
@@ -862,20 +881,18 @@ def test_a_start_whose_caller_is_cancelled_leaves_no_child_that_nobody_knows():
         stage = Stage()
 
         async def slow():
-            await asyncio.sleep(1)
-            stage.log.append("started")
-            ready()
             try:
-                await asyncio.Event().wait()
+                await asyncio.sleep(1)
             finally:
-                stage.log.append("stopped")
+                stage.log.append("broken off")
+            ready()
 
         async with Supervisor("s") as supervisor:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5):
                     await supervisor.start(slow, ready=True)
             await asyncio.sleep(2)
-            assert stage.take() == "started, stopped"
+            assert stage.take() == "broken off"
             assert await states(supervisor) == {}
 
     run(main())

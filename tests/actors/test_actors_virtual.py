@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from actors_kit import Stage
-from actors_rooms import Room
+from actors_rooms import Room, RoomState
 
 from holdfast import Ok
 from holdfast.actors import Actor, Ref
@@ -783,3 +783,27 @@ def test_what_a_sender_does_to_an_argument_or_an_answer_does_not_change_the_stat
         assert (await board.ask(Board.with_client))[0].text == "first"
 
     on_stage(main)
+
+
+class Stuck(VirtualActor):
+    state: RoomState
+
+    async def started(self) -> None:
+        await asyncio.Event().wait()
+
+    async def count(self) -> int:
+        return 0
+
+
+def test_a_hook_that_hangs_does_not_keep_the_block_open():
+    stage = Stage()
+
+    async def main():
+        async with VirtualActors(MemoryStore(clock=stage.clock), runtime=stage.runtime) as rooms:
+            outcome = await rooms.get(Stuck, "a").using(timeout=1).outcome(Stuck.count)
+            began = stage.clock.monotonic()
+        return outcome.fault.code, stage.clock.monotonic() - began, asyncio.all_tasks() == {asyncio.current_task()}
+
+    code, took, left_nothing = stage.run(main())
+    assert (code, left_nothing) == ("SYS_TIMEOUT", True)
+    assert took == pytest.approx(5, abs=0.1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast import Fault
 from holdfast.agents.conversation import is_valid, shorten, size, summary_prompt, with_summary
-from holdfast.agents.decide import AskAgain, Bounds, End, Finish, Record, RunTools, after_reply, before_request
+from holdfast.agents.decide import AskAgain, Bounds, EndRun, FinishRun, RunRecord, RunTools, after_reply, before_request
 from holdfast.providers.messages import Assistant, Message, Reply, ToolCall, ToolResult, User
 
 names = st.sampled_from(["read", "write"])
@@ -27,7 +27,7 @@ def reply_of(text: str, called: list[tuple[str, dict[str, Any]]], stop: Any) -> 
 
 def play(turns: list[tuple[Reply, list[str | None]]], bounds: Bounds) -> tuple[Any, int, int]:
     """Run the decisions over scripted replies; return the last decision, the replies used and the calls run."""
-    record, ran = Record(), 0
+    record, ran = RunRecord(), 0
     for reply, outcomes in turns:
         ended = before_request(record, bounds)
         if ended is not None:
@@ -64,10 +64,10 @@ def test_the_same_replies_give_the_same_decisions(turns: Any):
 
 @given(texts, calls, stops)
 def test_an_answer_is_finished_only_if_it_has_text_and_was_not_cut_or_refused(text: str, called: Any, stop: Any):
-    reply, record = reply_of(text, called, stop), Record()
+    reply, record = reply_of(text, called, stop), RunRecord()
     record.add_reply(reply)
     decision = after_reply(reply, record, Bounds())
-    if isinstance(decision, Finish):
+    if isinstance(decision, FinishRun):
         assert text.strip()
         assert not called
         assert stop in ("end", "tools")
@@ -83,7 +83,7 @@ def test_a_call_that_fails_in_one_way_runs_at_most_that_often_and_is_told_once(m
     decision, used, ran = play(turns, Bounds(max_turns=100, same_failure=most, no_progress=None))
     assert ran == min(most, most + more)
     if more >= 2:
-        assert isinstance(decision, End)
+        assert isinstance(decision, EndRun)
         assert decision.fault.code == "TASK_HALTED"
         assert len(decision.fault.context["errors"]) == most
         # The call that is not run, and the one that ends the run.
@@ -95,12 +95,12 @@ def test_a_wrong_form_is_asked_for_again_a_bounded_number_of_times(reasks: int, 
     def check(reply: Reply) -> Any:
         raise ValueError("not a number")
 
-    record, again = Record(), 0
+    record, again = RunRecord(), 0
     for _ in range(wrong):
         reply = Reply(text="x")
         record.add_reply(reply)
         decision = after_reply(reply, record, Bounds(reasks=reasks, max_turns=100), check)
-        if isinstance(decision, End):
+        if isinstance(decision, EndRun):
             assert decision.fault.code == "PROVIDER_OUTPUT_INVALID"
             break
         assert isinstance(decision, AskAgain)
@@ -111,7 +111,7 @@ def test_a_wrong_form_is_asked_for_again_a_bounded_number_of_times(reasks: int, 
 
 
 def test_results_that_change_are_progress():
-    record, bounds = Record(), Bounds(no_progress=2, max_turns=100)
+    record, bounds = RunRecord(), Bounds(no_progress=2, max_turns=100)
     call = ToolCall(id="1", name="poll", arguments={})
     for n in range(10):
         record.add_result(call, f"{n} %", None)

@@ -12,7 +12,7 @@ from agents_kit import World
 
 from holdfast import HoldfastError, InvalidError, tool
 from holdfast.agents import Hooks, Validator
-from holdfast.events import Correction, HookEvent, Retry, write_document
+from holdfast.events import Correction, HookEvent, Retry, SuppressedError, write_document
 from holdfast.faults import Fault
 from holdfast.sinks import HookBadge, HookBoard, watch_hooks
 from holdfast.testing.provider import Turn
@@ -117,6 +117,27 @@ def test_a_validator_that_raises_rejects_nothing():
     assert given == ["x=1"]
     error = world.of(HookEvent)[-1]
     assert (error.what, error.exit_code, error.message) == ("error", 1, "ZeroDivisionError: division by zero")
+    (ignored,) = world.of(SuppressedError)
+    assert ignored.reason == "the validator broken raised"
+
+
+@pytest.mark.parametrize("on", ["PreToolUse", "PostToolUse", "Stop"])
+@pytest.mark.parametrize("verdict", [False, "", 0, {}])
+def test_what_is_no_verdict_rejects_and_is_reported(on, verdict):
+    world = World(WRITE, "done")
+    slip = Validator(name="slip", check=lambda checked: verdict, on=on)
+    if on == "Stop":
+        with pytest.raises(HoldfastError, match="rejected by slip"):
+            written_by(world, slip)
+    else:
+        _, given = written_by(world, slip)
+        assert given == ([] if on == "PreToolUse" else ["x=1"])
+        (result,) = world.sent[-1]["messages"][-1]["content"]
+        assert result["is_error"]
+        assert "rejected by slip" in result["content"]
+    assert ("slip", "failed") in whats(world)
+    (reported,) = world.of(SuppressedError)
+    assert reported.reason == "the validator slip (what it checked is rejected) raised"
 
 
 def test_a_call_of_a_session_that_is_run_again_is_corrected_again_and_not_made_again(tmp_path):

@@ -39,13 +39,17 @@ class Adder:
 
 
 async def answer(world: World, agent: Any, how: str) -> Any:
+    return await asked(world, agent, how, "2 + 3?")
+
+
+async def asked(world: World, agent: Any, how: str, prompt: str) -> Any:
     if how == "in a session":
         async with world.session(MemoryStore(clock=world.runtime.clock)) as session:
-            return await agent.run("2 + 3?", session=session)
+            return await agent.run(prompt, session=session)
     if how == "streamed":
-        async with agent.stream("2 + 3?") as parts:
+        async with agent.stream(prompt) as parts:
             return [part async for part in parts][-1].reply
-    return await agent.run("2 + 3?")
+    return await agent.run(prompt)
 
 
 def plain(text: str) -> str:
@@ -130,3 +134,24 @@ def test_a_model_without_an_agent_still_raises_for_such_a_call(model: str):
     world = World(Turn(tool="add", arguments='{"a": '))
     with pytest.raises(Exception, match="the arguments of add are not a JSON object"):
         world.run(world.model(model).exchange(Request(messages=(User(text="2 + 3?"),))))
+
+
+@MODELS
+@HOW
+@pytest.mark.parametrize("said", ["\n\n", " "])
+def test_empty_lines_before_a_tool_call_can_be_sent_back(model: str, how: str, said: str):
+    adder = Adder()
+    world = World(Turn(text=said, tool="add", arguments={"a": 2, "b": 3}), "It is 5.")
+    agent = world.agent(adder.tool, model=world.model(model))
+    reply = world.run(answer(world, agent, how))
+    assert (reply.text, adder.added) == ("It is 5.", [(2, 3)])
+    assert world.received == 2
+
+
+@MODELS
+@HOW
+def test_a_prompt_with_half_a_character_is_sent_without_it(model: str, how: str):
+    world = World("Fine.")
+    agent = world.agent(model=world.model(model))
+    assert world.run(asked(world, agent, how, "read \udcff.txt")).text == "Fine."
+    assert "read \ufffd.txt" in json.dumps(world.sent, ensure_ascii=False)

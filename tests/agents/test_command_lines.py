@@ -310,3 +310,45 @@ def test_an_error_line_of_the_plain_form_is_a_failure_with_its_end():
 )
 def test_the_arguments_show_the_form(argv, form):
     assert form_of(argv) is (None if form is None else FORMS[form])
+
+
+WITH_HALF = {
+    "claude": [
+        {"type": "system", "subtype": "init", "session_id": ID},
+        {
+            "type": "assistant",
+            "message": {"content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "@"}}]},
+        },
+        {"type": "result", "subtype": "success", "result": "@", "is_error": False, "session_id": ID},
+    ],
+    "codex": [
+        {"type": "thread.started", "thread_id": ID},
+        {"type": "item.started", "item": {"id": "t", "type": "command_execution", "command": "@"}},
+        {"type": "item.completed", "item": {"type": "agent_message", "text": "@"}},
+        {"type": "turn.completed", "usage": {}},
+    ],
+    "plain": [
+        {"type": "session", "id": ID},
+        {"type": "tool-call", "id": "t", "name": "run", "arguments": {"command": "@"}},
+        {"type": "result", "text": "@"},
+    ],
+}
+
+
+@pytest.mark.parametrize("form", WITH_HALF)
+@pytest.mark.parametrize("half", [r"cut \ud83d", r"cut \uDE00 \\ud83d", r"\ud83d\ud83d\ude00"])
+def test_a_line_with_half_a_character_is_read(form: str, half: str):
+    lines = [json.dumps(line).replace("@", half) for line in WITH_HALF[form]]
+    parts, report = read(form, lines)
+    assert (report.ended, report.session, report.tool_calls) == (True, ID, 1)
+    assert report.answer == json.loads(f'"{half}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert [part for part in parts if isinstance(part, ToolCalled)]
+    guessing = Guessing()
+    guessing.read(lines[0])
+    assert guessing.form == FORMS[form]
+
+
+@pytest.mark.parametrize("line", [r'{"type": "result", "text": "\ud83d"', r"[\ud83d", '"\\ud8'])
+def test_a_broken_line_with_half_a_character_is_text(line: str):
+    parts, _ = read("plain", [line])
+    assert parts == [Text(text=line)]

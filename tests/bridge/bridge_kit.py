@@ -22,7 +22,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from holdfast.bridge.identity import Identity
+from holdfast.bridge.access.identity import TokenHolder
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.faults import Fault, HoldfastError
@@ -38,23 +38,23 @@ LIMIT = 5.0
 class Tokens:
     """An authenticator with fixed tokens: `Tokens(ada=Identity(…))`; the token of each is its name."""
 
-    def __init__(self, **known: Identity) -> None:
-        self.known = known or {"token": Identity(token_id="t-1", kind="device", name="Ada")}
-        self.tickets: dict[str, Identity] = {}
+    def __init__(self, **known: TokenHolder) -> None:
+        self.known = known or {"token": TokenHolder(token_id="t-1", kind="device", name="Ada")}
+        self.tickets: dict[str, TokenHolder] = {}
         self.watchers: list[Callable[[str], None]] = []
 
-    def identify(self, token: str, *, peer: str) -> Identity:
+    def identify(self, token: str, *, peer: str) -> TokenHolder:
         found = self.known.get(token)
         if found is None:
             raise HoldfastError(Fault.of("AUTH_FAILED"))
         return found
 
-    def make_ticket(self, identity: Identity) -> str:
+    def make_ticket(self, identity: TokenHolder) -> str:
         ticket = uuid4().hex
         self.tickets[ticket] = identity
         return ticket
 
-    def redeem(self, ticket: str, *, peer: str) -> Identity:
+    def redeem(self, ticket: str, *, peer: str) -> TokenHolder:
         found = self.tickets.pop(ticket, None)
         if found is None:
             raise HoldfastError(Fault.of("AUTH_FAILED"))

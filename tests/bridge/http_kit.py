@@ -11,22 +11,22 @@ from bridge_kit import Tokens
 from http_server import Served, serving
 from starlette.applications import Starlette
 
-from holdfast.bridge.guard import Guard
-from holdfast.bridge.http import HttpApi
+from holdfast.bridge.access.guard import Guard
+from holdfast.bridge.access.identity import TokenHolder
+from holdfast.bridge.http.responses import EXCEPTION_HANDLERS
+from holdfast.bridge.http.routes import HttpApi
 from holdfast.bridge.hub import Hub
-from holdfast.bridge.identity import Identity
-from holdfast.bridge.responses import EXCEPTION_HANDLERS
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, MemoryStore, NewEntry, NewSession, Store
 
 KINDS = {
-    "ada": Identity(token_id="t-ada", kind="device", name="Ada"),
-    "eve": Identity(token_id="t-eve", kind="device", name="Eve", sessions=frozenset({"s-eve"})),
-    "olaf": Identity(token_id="t-olaf", kind="device", name="Olaf", role="observer"),
-    "hook": Identity(token_id="t-hook", kind="hook", name="hooks"),
-    "metrics": Identity(token_id="t-met", kind="metrics", name="prometheus"),
-    "root": Identity(token_id="t-root", kind="admin", name="Root"),
+    "ada": TokenHolder(token_id="t-ada", kind="device", name="Ada"),
+    "eve": TokenHolder(token_id="t-eve", kind="device", name="Eve", sessions=frozenset({"s-eve"})),
+    "olaf": TokenHolder(token_id="t-olaf", kind="device", name="Olaf", role="observer"),
+    "hook": TokenHolder(token_id="t-hook", kind="hook", name="hooks"),
+    "metrics": TokenHolder(token_id="t-met", kind="metrics", name="prometheus"),
+    "root": TokenHolder(token_id="t-root", kind="admin", name="Root"),
 }
 
 

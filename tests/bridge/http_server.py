@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from holdfast.bridge.listener import http_protocol
+from holdfast.bridge.http.listener import http_protocol
 from holdfast.bridge.settings import BridgeSettings
 
 

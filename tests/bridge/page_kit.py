@@ -13,9 +13,9 @@ from bridge_kit import serving
 from playwright.sync_api import BrowserContext, Page, expect
 
 from holdfast import Backoff, Policy, Runtime, recover
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.server import Bridge
-from holdfast.bridge.tokens import Tokens
-from holdfast.bridge.turn import Turn
+from holdfast.bridge.sessions.turn import Turn
 from holdfast.sessions import admin
 from holdfast.stores import MemoryStore
 

@@ -16,10 +16,10 @@ import pytest
 from bridge_kit import LIMIT, raw, serving
 
 from holdfast.bridge import BridgeConnectionError, Client
-from holdfast.bridge.lockout import Lockout, LockoutLimits
+from holdfast.bridge.access.lockout import Lockout, LockoutLimits
+from holdfast.bridge.access.tls import TlsFiles, pin_of
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tls import TlsFiles, pin_of
-from holdfast.bridge.tokens import Tokens
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
 from holdfast.wire.reconnect import Schedule
@@ -72,7 +72,7 @@ async def test_B49_a_token_that_another_process_revokes_ends_its_sockets_and_its
         await client.auth(phone, client_id="phone-1")
         place = await client.join("s")
 
-        program = f"import pathlib; from holdfast.bridge.tokens import Tokens; Tokens(pathlib.Path({str(tokens.path)!r})).revoke('phone')"
+        program = f"import pathlib; from holdfast.bridge.access.tokens import Tokens; Tokens(pathlib.Path({str(tokens.path)!r})).revoke('phone')"
         await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], check=True, timeout=60)
 
         error = await client.until("connection_error")

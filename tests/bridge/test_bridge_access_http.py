@@ -18,11 +18,11 @@ from bridge_kit import LIMIT, raw, serving
 
 import holdfast
 from holdfast.bridge import Client
+from holdfast.bridge.access.pairing import Pairing, pair_link, read_pair_link
+from holdfast.bridge.access.tls import TlsFiles
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.error_reports import ErrorReports
-from holdfast.bridge.pairing import Pairing, pair_link, read_pair_link
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tls import TlsFiles
-from holdfast.bridge.tokens import Tokens
 from holdfast.runtime import process_redactor
 from holdfast.sessions.transfer import export_lines
 from holdfast.stores import SqliteStore

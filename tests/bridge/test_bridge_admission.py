@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bridge.admission import Admission, MessagePace, Strangers
+from holdfast.bridge.access.admission import Admission, MessagePace, Strangers
 from holdfast.bridge.settings import BridgeSettings
 
 

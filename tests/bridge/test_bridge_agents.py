@@ -17,7 +17,7 @@ from holdfast import Agent, Backoff, Policy, Runtime, tool
 from holdfast.agents import CommandAgent, FunctionAgent
 from holdfast.bridge import Client, Question, SessionEvent, State, ToolCalled
 from holdfast.bridge.server import Bridge
-from holdfast.bridge.turn import Turn
+from holdfast.bridge.sessions.turn import Turn
 from holdfast.events import Failed
 from holdfast.faults import Fault, HoldfastError
 from holdfast.providers import Reply

@@ -33,7 +33,7 @@ from holdfast.bridge import (
     Turn,
     UserText,
 )
-from holdfast.bridge.identity import Identity
+from holdfast.bridge.access.identity import TokenHolder
 from holdfast.bridge.server import Bridge
 from holdfast.sessions import Session
 from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
@@ -539,7 +539,7 @@ def test_a_wrong_token_is_final_and_says_so() -> None:
 
 def test_a_token_that_is_revoked_ends_the_iteration_with_its_code() -> None:
     async def work() -> None:
-        tokens = Tokens(token=Identity(token_id="t-1", kind="device", name="Ada"))
+        tokens = Tokens(token=TokenHolder(token_id="t-1", kind="device", name="Ada"))
         async with serving(tokens=tokens) as bridge:
             with pytest.raises(BridgeConnectionError) as error:
                 async with client(bridge.ws_url) as one, one.create("s") as session:
@@ -569,6 +569,32 @@ def test_a_function_gives_a_token_for_each_attempt_and_its_error_is_raised_uncha
                     proxy.cut()
                     await until(session, Text)
             assert len(given) == 3
+
+    run(work)
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), ConnectionResetError(), "hangs"])
+def test_a_token_that_cannot_be_fetched_now_is_fetched_for_the_next_attempt(error: OSError | str) -> None:
+    """It comes over the same network, which is lost just when a new one is needed."""
+
+    async def work() -> None:
+        asked = 0
+
+        async def token() -> str:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                if isinstance(error, OSError):
+                    raise error
+                await asyncio.Event().wait()
+            return "token"
+
+        async with serving() as bridge, behind_proxy(bridge) as proxy:
+            async with client(proxy.url, token=token, connect_timeout=0.2) as one, one.create("s") as session:
+                proxy.cut()
+                await publish(bridge, "s", "a")
+                assert await texts(session, 1) == ["a"]
+            assert asked == 3
 
     run(work)
 

@@ -17,9 +17,9 @@ from cryptography.x509.oid import NameOID
 
 from holdfast import InvalidError
 from holdfast.bridge import BridgeConnectionError, Client, ConnectionStatus
+from holdfast.bridge.access.tls import TlsFiles, pin_of
 from holdfast.bridge.client.certificate import Certificate, diagnose
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tls import TlsFiles, pin_of
 from holdfast.views import wire
 
 DAY = timedelta(days=1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.bridge import Client, Notification, RemoteSession, Text
-from holdfast.bridge.deaths import CONTINUED, MOST, Deaths, rest
+from holdfast.bridge.sessions.deaths import CONTINUED, MOST, Deaths, rest
 
 HERE = Path(__file__).parent
 CRASH = ("session_paused", {"reason": "crash"})
@@ -59,7 +59,9 @@ def test_a_turn_rests_longer_each_time_and_ends() -> None:
 PROGRAM = """
     import asyncio, os, sys
     from bridge_kit import Tokens
-    from holdfast.bridge import Bridge, agent_runner, deaths
+    from holdfast.bridge import Bridge
+    from holdfast.bridge.sessions import agent_runner
+    from holdfast.bridge.sessions import deaths
 
     deaths._RESTS_S = (0.0, 0.01, LAST)
     agent_runner.MOST = 3

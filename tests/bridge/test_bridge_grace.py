@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 from bridge_kit import LIMIT, Raw, Tokens, limits, raw, serving
 
-from holdfast.bridge.identity import Identity
+from holdfast.bridge.access.identity import TokenHolder
 from holdfast.bridge.server import Bridge
-from holdfast.bridge.turn import Turn
+from holdfast.bridge.sessions.turn import Turn
 from holdfast.stores import Commit, MemoryStore, SessionState, Store
 
 _HOOK = {"hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Bash"}
@@ -52,7 +52,8 @@ async def state(bridge: Bridge, session: str = "s") -> SessionState:
 def test_B29_a_session_of_hooks_that_somebody_looked_at_takes_further_hooks() -> None:
     async def work() -> None:
         known = Tokens(
-            token=Identity(token_id="t", kind="device", name="Ada"), hook=Identity(token_id="h", kind="hook", name="H")
+            token=TokenHolder(token_id="t", kind="device", name="Ada"),
+            hook=TokenHolder(token_id="h", kind="hook", name="H"),
         )
         async with (
             serving(echo, tokens=known, limits=limits(grace=0.02)) as bridge,

@@ -14,9 +14,9 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 
-from holdfast.bridge.guard import Guard
-from holdfast.bridge.rates import AddressRates
-from holdfast.bridge.responses import EXCEPTION_HANDLERS
+from holdfast.bridge.access.guard import Guard
+from holdfast.bridge.access.rates import AddressRates
+from holdfast.bridge.http.responses import EXCEPTION_HANDLERS
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
 from holdfast.faults import HoldfastError
 

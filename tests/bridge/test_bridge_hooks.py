@@ -13,7 +13,7 @@ from http_kit import http_side, run
 
 from holdfast import Runtime
 from holdfast.bridge.error_reports import ErrorReports
-from holdfast.bridge.hooks import EVENTS, HookRules, read_hook
+from holdfast.bridge.http.hooks import EVENTS, HookRules, read_hook
 from holdfast.faults import CATALOG, Fault, HoldfastError
 from holdfast.policies.alerts import Alerts
 from holdfast.sinks import raise_alerts

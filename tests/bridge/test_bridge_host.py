@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from bridge_kit import Raw, offsets, raw, serving
 
-from holdfast.bridge.host_channel import HostChannel
-from holdfast.bridge.host_files import HostFiles, HostRecord
-from holdfast.bridge.host_link import AgentProcess, HostLink, end_hosts
+from holdfast.bridge.host.channel import HostChannel
+from holdfast.bridge.host.files import HostFiles, HostRecord
+from holdfast.bridge.host.link import AgentProcess, HostLink, end_hosts
+from holdfast.bridge.host.store_relay import StoreRelay
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.store_relay import StoreRelay
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.supervision.intensity import Rules
@@ -37,7 +37,7 @@ _LIMIT = 120.0
 """Seconds: each test starts several processes, also on a machine that has much else to do."""
 _LOOK_S = 0.02
 AGENT = """
-import asyncio, os
+import asyncio, os, time
 from pathlib import Path
 from holdfast import Backoff, Policy
 from holdfast.runtime.recover import recover
@@ -62,6 +62,9 @@ async def work(name):
 
 async def agent(turn):
     what, _, more = turn.text.partition(" ")
+    if what == "leave":
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+        return "a thread"
     if what == "count":
         await turn.say("one")
         Path("begun").touch()
@@ -232,6 +235,9 @@ def test_N0_22_agents_go_on_while_the_server_is_dead_and_the_next_one_finds_them
             found = offsets(client.received)
             assert found == list(range(1, len(found) + 1))
             assert host_pid(folder) == pid
+            # What an agent leaves in a thread keeps no process.
+            await client.say("leave")
+            assert await client.said() == "a thread"
             # A stop in order leaves them alone, too.
             server.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(server.wait) == 0
@@ -342,7 +348,7 @@ def test_a_server_replaces_a_host_that_it_finds_hanging_and_so_does_the_command_
             assert not is_alive(pid)
             pid = host_pid(folder)
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr("holdfast.bridge.host_link.HANG_S", 0.5)
+        monkeypatch.setattr("holdfast.bridge.host.link.HANG_S", 0.5)
         assert await end_hosts(folder) == 1
         await until(lambda: not is_alive(pid))
 
@@ -353,7 +359,7 @@ def test_N0_22_a_host_that_ends_again_and_again_is_started_later_and_everybody_h
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two starts a minute are allowed here. The third waits until the minute is over, and then the message gets its answer."""
-    budget = "holdfast.bridge.host_link._RESTARTS"
+    budget = "holdfast.bridge.host.link._RESTARTS"
     monkeypatch.setattr(budget, Rules(max_restarts=2, window=600.0))
 
     async def work() -> None:

@@ -11,10 +11,10 @@ import websockets
 from bridge_kit import Tokens, limits, raw, serving
 from http_kit import KINDS, run
 
-from holdfast.bridge.pairing import Pairing
+from holdfast.bridge.access.pairing import Pairing
+from holdfast.bridge.access.tls import TlsFiles
+from holdfast.bridge.access.tokens import Tokens as StoredTokens
 from holdfast.bridge.server import Bridge
-from holdfast.bridge.tls import TlsFiles
-from holdfast.bridge.tokens import Tokens as StoredTokens
 from holdfast.stores import MemoryStore
 from holdfast.stores.records import SessionState
 

@@ -19,7 +19,7 @@ from test_bridge_agents import Model
 import holdfast.bridge
 from holdfast import Agent, __version__, tool
 from holdfast.bridge import Turn
-from holdfast.bridge.static import PAGE_PATHS, page_file
+from holdfast.bridge.http.static import PAGE_PATHS, page_file
 from holdfast.providers.messages import Reply, ToolCall
 
 PAGE = Path(holdfast.bridge.__file__).parent / "page"

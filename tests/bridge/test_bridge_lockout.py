@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bridge.lockout import Lockout, LockoutLimits, address_group
+from holdfast.bridge.access.lockout import Lockout, LockoutLimits, address_group
 from holdfast.faults import InvalidError
 
 

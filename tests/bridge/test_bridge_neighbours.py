@@ -11,10 +11,12 @@ import pytest
 from bridge_kit import Tokens, limits, raw, serving
 from socket_kit import PING, frame, wire
 
-from holdfast.bridge.identity import Identity
-from holdfast.bridge.lockout import Lockout, LockoutLimits
-from holdfast.bridge.tokens import Tokens as StoredTokens
+from holdfast.bridge.access.identity import TokenHolder
+from holdfast.bridge.access.lockout import Lockout, LockoutLimits
+from holdfast.bridge.access.tokens import Tokens as StoredTokens
+from holdfast.bridge.sessions import summaries as session_summaries
 from holdfast.faults import HoldfastError
+from holdfast.sessions.journal import fresh_id
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, MemoryStore, NewEntry, NewSession
 
@@ -82,8 +84,8 @@ def test_XB7_a_short_token_of_the_settings_keeps_its_lock():
 
 
 def two_devices() -> Tokens:
-    greedy = Identity(token_id="t-1", kind="device", name="Greedy")
-    return Tokens(greedy=greedy, ada=Identity(token_id="t-2", kind="device", name="Ada"))
+    greedy = TokenHolder(token_id="t-1", kind="device", name="Greedy")
+    return Tokens(greedy=greedy, ada=TokenHolder(token_id="t-2", kind="device", name="Ada"))
 
 
 def test_XB7_one_device_does_not_take_all_session_places():
@@ -188,8 +190,8 @@ def test_XB7_a_flood_of_requests_that_take_long_leaves_others_their_turn():
     async def scenario():
         names = frozenset(f"g-{n}" for n in range(3_000))
         tokens = Tokens(
-            greedy=Identity(token_id="t-1", kind="device", name="Greedy", sessions=names),
-            ada=Identity(token_id="t-2", kind="device", name="Ada"),
+            greedy=TokenHolder(token_id="t-1", kind="device", name="Greedy", sessions=names),
+            ada=TokenHolder(token_id="t-2", kind="device", name="Ada"),
         )
         async with serving(tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as greedy:
             await ada.auth("ada")
@@ -233,7 +235,7 @@ def test_many_connections_of_one_token_read_no_more_than_one(path):
 
     async def scenario():
         names = ("greedy", "ada")
-        tokens = Tokens(**{name: Identity(token_id=name, kind="device", name=name) for name in names})
+        tokens = Tokens(**{name: TokenHolder(token_id=name, kind="device", name=name) for name in names})
         async with Counted() as store, serving(store=store, tokens=tokens) as bridge:
             # Nobody has it in use: each request reads it from the store.
             made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
@@ -249,6 +251,71 @@ def test_many_connections_of_one_token_read_no_more_than_one(path):
             assert store.most == 1
             await asyncio.gather(*(get(token) for token in names for _ in range(5)))
             assert store.most == 2
+
+    run(scenario())
+
+
+class Busy(MemoryStore):
+    """Its session "busy" has one message more each time that it is read."""
+
+    grows = False
+
+    async def read(self, session, **options):
+        if session == "busy" and self.grows:
+            note = NewEntry(type="notification", body=b'{"title": "x"}', id=fresh_id())
+            await self.commit(Commit(session=session, entries=(note,)))
+            await asyncio.sleep(0)
+        return await super().read(session, **options)
+
+
+class Stuck(MemoryStore):
+    """Does not answer who reads the session "busy" while it is not free."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def read(self, session, **options):
+        if session == "busy":
+            await self.free.wait()
+        return await super().read(session, **options)
+
+
+def test_a_log_that_grows_as_fast_as_it_is_read_keeps_nobody_out():
+    """One client that sent 1 MB messages kept all newcomers out: each waited for what that session does, and read after its end."""
+
+    async def scenario():
+        async with Busy() as store, serving(store=store) as bridge:
+            async with raw(bridge) as busy:
+                await busy.auth()
+                await busy.create("busy")
+                store.grows = True
+                await busy.say("what it does has to be read again")
+            async with raw(bridge) as ada:
+                ack = await ada.auth()
+                assert [each.get("turn") for each in ack["payload"]["active_sessions"]] == ["idle"]
+                await ada.create("a")
+                assert (await ada.say("hello"))["status"] == "stored"
+            store.grows = False
+
+    run(scenario())
+
+
+def test_a_log_that_cannot_be_read_soon_keeps_nobody_out(monkeypatch):
+    monkeypatch.setattr(session_summaries, "_PATIENCE_S", 0.05)
+
+    async def scenario():
+        async with Stuck() as store, serving(store=store) as bridge, raw(bridge) as busy, raw(bridge) as ada:
+            await busy.auth()
+            await busy.create("busy")
+            store.free.clear()
+            await busy.say("what it does has to be read again")
+            (shown,) = (await ada.auth())["payload"]["active_sessions"]
+            assert (shown["session_id"], shown.get("turn", "")) == ("busy", "")
+            await ada.create("a")
+            assert (await ada.say("hello"))["status"] == "stored"
+            store.free.set()
 
     run(scenario())
 
@@ -321,6 +388,107 @@ def test_an_agent_that_awaits_what_somebody_cancelled_ends_its_turn_once(caplog)
             await client.say("hello")
             assert (await client.until("stream_chunk"))["payload"]["text"] == "here"
             assert calls == ["search", "hello"]
+
+    run(scenario())
+
+
+class Odd(BaseException):
+    """What a library may raise that is not an `Exception`, as pytest and trio do."""
+
+
+def cancel_self():
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+async def cancels_itself(turn):
+    cancel_self()
+    await asyncio.sleep(0)
+
+
+async def cancels_itself_last(turn):
+    cancel_self()
+
+
+async def cancels_itself_twice(turn):
+    cancel_self()
+    cancel_self()
+    await turn.say("never")
+
+
+async def cancels_itself_in_a_step(turn):
+    async def work():
+        cancel_self()
+        await asyncio.sleep(0)
+
+    await turn.session.step(work)
+
+
+async def raises_an_odd_one(turn):
+    raise Odd
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (cancels_itself, "the agent cancelled its own turn"),
+        (cancels_itself_last, "the agent cancelled its own turn"),
+        (cancels_itself_twice, "the agent cancelled its own turn"),
+        (cancels_itself_in_a_step, "the agent cancelled its own turn"),
+        (raises_an_odd_one, "the agent raised Odd()"),
+    ],
+)
+def test_an_agent_that_ends_its_own_turn_oddly_ends_it_once(caplog, bad, why):
+    """Nobody stopped it, so it has failed. It is not begun again with every message."""
+    calls = []
+
+    async def agent(turn):
+        calls.append(turn.text)
+        if turn.text == "bad":
+            await bad(turn)
+            return None
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("bad")
+            notice = await client.until("notification")
+            assert notice["payload"]["notification_type"] == "agent_error"
+            assert why in caplog.text
+            await client.say("hello")
+            assert (await client.until("stream_chunk"))["payload"]["text"] == "here"
+            assert calls == ["bad", "hello"]
+
+    run(scenario())
+
+
+def test_an_agent_that_swallowed_its_own_cancellation_can_be_stopped():
+    """Older libraries for time limits cancel the task and never take it back."""
+
+    async def agent(turn):
+        if turn.text == "limit":
+            cancel_self()
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                await turn.say("too late")
+            await asyncio.sleep(60)
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("limit")
+            await client.until("stream_end")
+            await client.send("stop", {})
+            notice = await client.until("notification")
+            assert notice["payload"]["notification_type"] == "turn_cancelled"
+            await client.say("hello")
+            assert (await client.until("stream_chunk"))["payload"]["text"] == "here"
 
     run(scenario())
 

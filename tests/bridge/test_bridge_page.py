@@ -21,9 +21,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from holdfast import Agent, tool
 from holdfast.agents import Hooks, Validator
-from holdfast.bridge.frames import exact
-from holdfast.bridge.pairing import Pairing, pair_link
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.pairing import Pairing, pair_link
+from holdfast.bridge.access.tokens import Tokens
+from holdfast.bridge.sessions.frames import exact
 from holdfast.events import Correction
 from holdfast.providers import Reply, ToolCall
 from holdfast.sessions import Session

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from holdfast.bridge.pairing import Pairing, PairLink, pair_link, qr_code, read_pair_link
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.pairing import Pairing, PairLink, pair_link, qr_code, read_pair_link
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.testing import VirtualClock
 
@@ -63,7 +63,7 @@ def test_a_code_works_once_and_for_five_minutes(pairing, clock):
 
 def test_another_process_makes_the_code_and_it_is_stored_as_a_digest(tokens, clock, tmp_path):
     program = (
-        "import pathlib; from holdfast.bridge.tokens import Tokens; from holdfast.bridge.pairing import Pairing\n"
+        "import pathlib; from holdfast.bridge.access.tokens import Tokens; from holdfast.bridge.access.pairing import Pairing\n"
         f"print(Pairing(Tokens(pathlib.Path({str(tokens.path)!r}))).offer().code)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)

@@ -15,9 +15,9 @@ import pytest
 from bridge_kit import LIMIT, Raw, Tokens, limits, offsets, raw, serving
 from websockets.exceptions import ConnectionClosed
 
-from holdfast.bridge.identity import Identity
-from holdfast.bridge.live_session import Incoming, LiveSession
+from holdfast.bridge.access.identity import TokenHolder
 from holdfast.bridge.server import Bridge
+from holdfast.bridge.sessions.live_session import Incoming, LiveSession
 from holdfast.runtime.runtime import Runtime
 from holdfast.sessions import Session
 from holdfast.stores import Commit, MemoryStore, NewSession, SqliteStore
@@ -430,8 +430,10 @@ def test_B106_a_client_that_authenticates_does_not_read_every_session_of_the_sto
             for number in range(500):
                 async with Session.open(f"s-{number:03}", store=store):
                     pass
-            few = Identity(token_id="b", kind="device", name="Bob", sessions=frozenset({"s-002", "s-499", "no-such"}))
-            tokens = Tokens(token=Identity(token_id="a", kind="device", name="Ada"), bob=few)
+            few = TokenHolder(
+                token_id="b", kind="device", name="Bob", sessions=frozenset({"s-002", "s-499", "no-such"})
+            )
+            tokens = Tokens(token=TokenHolder(token_id="a", kind="device", name="Ada"), bob=few)
             async with serving(store=store, tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as bob:
                 store.read_sessions = 0
                 listed = (await ada.auth())["payload"]
@@ -495,8 +497,8 @@ async def _speak(bridge: Bridge) -> None:
 def test_two_tokens_do_not_see_each_other_in_a_shared_bridge() -> None:
     async def work() -> None:
         tokens = Tokens(
-            ada=Identity(token_id="a", kind="device", name="Ada", sessions=frozenset({"s"})),
-            bob=Identity(token_id="b", kind="device", name="Bob", sessions=frozenset({"t"})),
+            ada=TokenHolder(token_id="a", kind="device", name="Ada", sessions=frozenset({"s"})),
+            bob=TokenHolder(token_id="b", kind="device", name="Bob", sessions=frozenset({"t"})),
         )
         async with serving(tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as bob:
             await ada.auth("ada")

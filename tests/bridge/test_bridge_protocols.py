@@ -11,7 +11,7 @@ import pytest
 from bridge_kit import LIMIT, limits, offsets, raw, serving
 
 from holdfast.agents import FunctionAgent
-from holdfast.bridge.mode import mode_of
+from holdfast.bridge.access.mode import mode_of
 
 ECHO = FunctionAgent("echo", lambda prompt: f"echo: {prompt}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bridge.resume_tokens import ResumeTokens
+from holdfast.bridge.access.resume_tokens import ResumeTokens
 
 ADA = ("ada", "phone", "release-42")
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from bridge_kit import LIMIT, Raw, Tokens, limits, offsets, raw, serving
 
+from holdfast.bridge.access.identity import TokenHolder
 from holdfast.bridge.error_reports import ErrorReports
-from holdfast.bridge.identity import Identity
 from holdfast.sessions import Session
 from holdfast.sinks.metric import ErrorMetric
 from holdfast.stores import MemoryStore, SqliteStore
@@ -263,8 +263,8 @@ def test_questions_go_to_the_clients_and_the_first_answer_counts() -> None:
 def test_B66_B67_an_observer_sends_nothing_and_cannot_ask_for_more() -> None:
     async def work() -> None:
         tokens = Tokens(
-            ada=Identity(token_id="a", kind="device", name="Ada"),
-            bob=Identity(token_id="b", kind="device", name="Bob", role="observer"),
+            ada=TokenHolder(token_id="a", kind="device", name="Ada"),
+            bob=TokenHolder(token_id="b", kind="device", name="Bob", role="observer"),
         )
         async with serving(tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as bob:
             await ada.auth("ada")
@@ -282,8 +282,8 @@ def test_B66_B67_an_observer_sends_nothing_and_cannot_ask_for_more() -> None:
 def test_B50_a_session_of_somebody_else_does_not_exist() -> None:
     async def work() -> None:
         tokens = Tokens(
-            ada=Identity(token_id="a", kind="device", name="Ada"),
-            bob=Identity(token_id="b", kind="device", name="Bob", sessions=frozenset({"mine"})),
+            ada=TokenHolder(token_id="a", kind="device", name="Ada"),
+            bob=TokenHolder(token_id="b", kind="device", name="Bob", sessions=frozenset({"mine"})),
         )
         async with serving(tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as bob:
             await ada.auth("ada")
@@ -312,7 +312,7 @@ def test_B31_a_newer_connection_of_a_client_takes_over_and_stays() -> None:
 
 def test_B49_a_revoked_token_closes_its_connections() -> None:
     async def work() -> None:
-        tokens = Tokens(ada=Identity(token_id="a", kind="device", name="Ada"))
+        tokens = Tokens(ada=TokenHolder(token_id="a", kind="device", name="Ada"))
         async with serving(tokens=tokens) as bridge, raw(bridge) as client:
             await client.auth("ada")
             await client.create("s")
@@ -358,8 +358,8 @@ def test_a_server_that_stops_tells_its_clients_to_come_back() -> None:
 def test_the_http_side_and_the_page_are_on_the_same_port() -> None:
     async def work() -> None:
         tokens = Tokens(
-            ada=Identity(token_id="a", kind="device", name="Ada"),
-            hook=Identity(token_id="h", kind="hook", name="hooks"),
+            ada=TokenHolder(token_id="a", kind="device", name="Ada"),
+            hook=TokenHolder(token_id="h", kind="hook", name="hooks"),
         )
         async with (
             serving(tokens=tokens) as bridge,

@@ -14,7 +14,7 @@ from test_bridge_javascript import PAGE, run_node
 
 from holdfast import Backoff, Policy, Runtime, recover
 from holdfast.bridge import Client, Recovery, SessionEvent
-from holdfast.bridge.identity import Identity
+from holdfast.bridge.access.identity import TokenHolder
 from holdfast.faults import HoldfastError
 from holdfast.stores import MemoryStore
 from holdfast.stores.address import open_store
@@ -63,8 +63,8 @@ def test_XB11_a_list_says_what_each_agent_does_and_who_waits():
 
 def test_XB11_what_is_in_use_is_listed_for_those_who_may_see_it():
     tokens = Tokens(
-        token=Identity(token_id="t-1", kind="device", name="Ada"),
-        narrow=Identity(token_id="t-2", kind="device", name="Bob", sessions=frozenset({"s-2"})),
+        token=TokenHolder(token_id="t-1", kind="device", name="Ada"),
+        narrow=TokenHolder(token_id="t-2", kind="device", name="Bob", sessions=frozenset({"s-2"})),
     )
 
     async def scenario():
@@ -114,8 +114,8 @@ def test_XB11_a_session_gets_another_title_for_everybody_and_for_good(tmp_path):
 
 def test_XB11_a_title_is_given_by_those_who_may_and_within_its_limit():
     tokens = Tokens(
-        token=Identity(token_id="t-1", kind="device", name="Ada"),
-        watcher=Identity(token_id="t-2", kind="device", name="Bob", role="observer"),
+        token=TokenHolder(token_id="t-1", kind="device", name="Ada"),
+        watcher=TokenHolder(token_id="t-2", kind="device", name="Bob", role="observer"),
     )
 
     async def scenario():

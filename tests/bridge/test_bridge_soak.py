@@ -22,7 +22,7 @@ from soak_kit import HERE, Faults, LostBytes, ServerProcess, Vanishing, disturbe
 from soak_server import BEAT, SESSION
 
 from holdfast.bridge import Client, Gap, Schedule
-from holdfast.bridge.frames import message_of
+from holdfast.bridge.sessions.frames import message_of
 from holdfast.stores import SqliteStore
 
 QUICK = Schedule(delays=(0.01, 0.02, 0.05, 0.1), jitter=0.2, grace=None)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from bridge_kit import raw, serving
 
-from holdfast.bridge.resume_tokens import ResumeTokens, role_of
+from holdfast.bridge.access.resume_tokens import ResumeTokens, role_of
 from holdfast.stores import Commit, MemoryStore, SessionState
 
 

@@ -13,8 +13,8 @@ import pytest
 from bridge_kit import LIMIT, Raw, offsets, raw, serving
 from socket_kit import GOOD, TEXT, Wire, frame, wire
 
-from holdfast.bridge import live_session
-from holdfast.bridge.live_session import Incoming, LiveSession
+from holdfast.bridge.sessions import live_session
+from holdfast.bridge.sessions.live_session import Incoming, LiveSession
 from holdfast.faults import HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.journal import fresh_id

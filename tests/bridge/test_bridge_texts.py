@@ -15,7 +15,7 @@ from test_bridge_agents import Model
 from holdfast import Agent, tool
 from holdfast.agents import FunctionAgent
 from holdfast.bridge import Client, Notification, ToolReturned
-from holdfast.bridge.frames import fitting
+from holdfast.bridge.sessions.frames import fitting
 from holdfast.faults import HoldfastError
 from holdfast.providers.messages import Reply, ToolCall
 from holdfast.runtime.secrets import process_redactor

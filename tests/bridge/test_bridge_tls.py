@@ -17,8 +17,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from holdfast.bridge.private_files import write_private
-from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles, facts_of, pin_of, pin_of_file
+from holdfast.bridge.access.private_files import write_private
+from holdfast.bridge.access.tls import RotationWatch, ServerTls, TlsFiles, facts_of, pin_of, pin_of_file
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.testing import VirtualClock
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bridge.identity import Identity
-from holdfast.bridge.lockout import Lockout, LockoutLimits
-from holdfast.bridge.private_files import read_private, state_folder, write_private
-from holdfast.bridge.tokens import TICKET_S, RejectedToken, Tokens
+from holdfast.bridge.access.identity import TokenHolder
+from holdfast.bridge.access.lockout import Lockout, LockoutLimits
+from holdfast.bridge.access.private_files import read_private, state_folder, write_private
+from holdfast.bridge.access.tokens import TICKET_S, RejectedToken, Tokens
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime import redactor_for
 from holdfast.testing import VirtualClock
@@ -44,7 +44,7 @@ def test_a_token_tells_who_holds_it(path, clock):
     tokens = Tokens(path, clock=clock)
     made = tokens.create("Ada's phone", role="observer", sessions=("release-42",))
 
-    assert tokens.identify(made.text, peer=PEER) == Identity(
+    assert tokens.identify(made.text, peer=PEER) == TokenHolder(
         token_id=made.record.id,
         kind="device",
         name="Ada's phone",
@@ -146,7 +146,7 @@ def test_B49_a_server_sees_what_another_process_revoked(path, clock):
     revoked: list[str] = []
     server.watch(revoked.append)
 
-    program = f"from holdfast.bridge.tokens import Tokens; import pathlib; Tokens(pathlib.Path({str(path)!r})).revoke('phone')"
+    program = f"from holdfast.bridge.access.tokens import Tokens; import pathlib; Tokens(pathlib.Path({str(path)!r})).revoke('phone')"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     server.reload()
 

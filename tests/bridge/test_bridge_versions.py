@@ -62,7 +62,8 @@ def test_XB10_a_package_without_a_record_is_judged_by_its_parts():
 
 def test_XB10_every_part_that_is_checked_is_used():
     source = "".join(
-        (Path(versions.__file__).parent / name).read_text(encoding="utf-8") for name in ("port.py", "listener.py")
+        (Path(versions.__file__).parent / "http" / name).read_text(encoding="utf-8")
+        for name in ("port.py", "listener.py")
     )
     for name in (*versions._WEBSOCKET, *versions._HTTP):
         assert re.search(rf"\b{name}\b", source), f"{name} is checked and not used"

@@ -21,7 +21,7 @@ from bridge_kit import LIMIT, Model, limits, serving
 from holdfast import Agent, tool
 from holdfast.agents import Hooks, Validator
 from holdfast.bridge import Client
-from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.access.tls import TlsFiles
 from holdfast.cli.attach import _UNREAD_S
 from holdfast.providers import Reply, ToolCall
 from holdfast.sessions import Session

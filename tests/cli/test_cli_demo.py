@@ -20,8 +20,8 @@ from cli_runs import environment, heed_interrupts, holdfast, holdfast_json
 import holdfast as package
 from holdfast.cli.demo import show
 from holdfast.cli.demo.storm import ANTHROPIC, CAST, OPENAI, Act, storm
-from holdfast.cli.demo.tally import ENDS, Tally
-from holdfast.cli.demo.workers import Stage, on_loopback, perform
+from holdfast.cli.demo.tally import ENDS, DemoTally
+from holdfast.cli.demo.workers import DemoStage, on_loopback, perform
 from holdfast.events import AttemptEnded, Retry
 from holdfast.faults import Fault
 from holdfast.runtime.runtime import Runtime, SystemClock, use_runtime
@@ -99,13 +99,13 @@ def test_every_seed_is_a_script_that_holds_and_proves_itself(seed):
 
 def test_on_loopback_the_counts_are_the_same():
     """The acts that need no wait, over sockets: what is counted there is what was result."""
-    tally, runtime = Tally(), Runtime(waits=False)
+    tally, runtime = DemoTally(), Runtime(waits=False)
     acts = [
         act for act in storm(1) if act.name in {"rate limits", "cut streams", "wrong key", "outage", "circuit open"}
     ]
 
     async def play(servers):
-        stage = Stage(servers, memory=False)
+        stage = DemoStage(servers, memory=False)
         for act in acts:
             stage.set(act)
             await perform(act, CAST, stage, tally, lambda _: None)

@@ -16,8 +16,8 @@ from cli_runs import KEY, holdfast, script
 
 import holdfast as holdfast_package
 from holdfast import __version__
-from holdfast.bridge.tls import TlsFiles
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.tls import TlsFiles
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.faults import CODES
 from holdfast.stores import SqliteStore
 from holdfast.stores.sqlite import files

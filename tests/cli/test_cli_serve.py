@@ -20,9 +20,9 @@ from cli_runs import environment, holdfast, running
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from holdfast.bridge.access.tls import TlsFiles
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tls import TlsFiles
-from holdfast.bridge.tokens import Tokens
 from holdfast.cli.serve import _made_tokens
 from holdfast.cli.sessions import person
 
@@ -115,6 +115,30 @@ def test_a_function_of_yours_is_served_and_its_token_is_kept(tmp_path: Path) -> 
     with served(tmp_path, "app:agent") as (process, url, shown):
         assert not shown
         assert asyncio.run(talk(url, token)) == "you wrote hello"
+
+
+@pytest.mark.parametrize("work", ["await asyncio.to_thread(time.sleep, 60)", "stubborn = asyncio.create_task(stay())"])
+def test_it_ends_although_a_thread_or_a_task_of_the_agent_does_not(tmp_path: Path, work: str) -> None:
+    program = f"""import asyncio, time
+
+async def stay():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+async def agent(turn):
+    await turn.say("working")
+    {work}
+    await asyncio.sleep(60)
+"""
+    (tmp_path / "app.py").write_text(program)
+
+    with served(tmp_path, "app:agent") as (process, url, token):
+        assert asyncio.run(talk(url, token)) == "working"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(_LIMIT) == 0
 
 
 def test_with_the_profile_of_the_document_its_agents_keep_to_it_too(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import pytest
 from cli_runs import holdfast
 
-from holdfast.cli.start import Situation, Waiting, next_steps
+from holdfast.cli.start import Situation, WaitingSession, next_steps
 from holdfast.stores import SqliteStore
 from holdfast.testing.clock import VirtualClock
 
@@ -70,7 +70,7 @@ def test_a_session_whose_process_was_killed_is_named():
 
 
 def test_several_sessions_are_counted_by_what_they_need():
-    waiting = (Waiting("a", "paused"), Waiting("b", "failed"), Waiting("c", "paused"))
+    waiting = (WaitingSession("a", "paused"), WaitingSession("b", "failed"), WaitingSession("c", "paused"))
     (found,) = [step for step in next_steps(Situation(sessions=waiting)) if "sessions" in step[0]]
     assert found == ("holdfast sessions ls", "3 sessions: 1 failed, 2 paused")
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from cli_runs import holdfast
 
+from holdfast.bridge.access.tls import TlsFiles
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tls import TlsFiles
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import subprocess
 import pytest
 from cli_runs import SCRIPT, environment, holdfast
 
-from holdfast.bridge.pairing import Pairing, read_pair_link
-from holdfast.bridge.tls import TlsFiles
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.pairing import Pairing, read_pair_link
+from holdfast.bridge.access.tls import TlsFiles
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.cli.store import time_of
 
 

@@ -81,6 +81,12 @@ def test_FR20_variables_that_are_not_settings_are_a_warning(tmp_path, caplog):
     ]
 
 
+def test_FR20_what_is_not_a_setting_is_logged_once_by_a_program_that_loads_its_settings_again(tmp_path, caplog):
+    for _ in range(3):
+        load(environ={"HOLDFAST_HOME": "/srv"}, folder=tmp_path)
+    assert [record.getMessage() for record in caplog.records] == ["HOLDFAST_HOME is not a setting and is ignored"]
+
+
 def test_every_mistake_has_a_line_of_its_own_and_the_line_of_the_file(tmp_path):
     file = tmp_path / "holdfast.toml"
     file.write_text('# mine\n[policy]\natempts = 3\n\n[targets."tool:bash"]\nper_second = -2\n')

@@ -214,7 +214,7 @@ def test_what_recover_returns_is_described_with_its_methods(api: Api):
             assert "```python" in _section(page, f"holdfast.runtime.decorated.{kind}.{name}")
     for name in ("call", "outcome", "stream"):
         assert f"{name}(" in _section(page, f"holdfast.runtime.recover.Recovery.{name}")
-    assert "partial: Partial" in _section(page, "holdfast.runtime.stream.Stream.partial")
+    assert "partial: Partial" in _section(page, "holdfast.runtime.streams.stream.Stream.partial")
 
 
 def test_a_type_that_is_named_only_in_signatures_is_described_on_their_page(api: Api):

@@ -26,10 +26,11 @@ from websockets.asyncio.client import ClientConnection
 
 from holdfast import Agent, CircuitOpenError, Fault, HoldfastError, Runtime, documents, recover, tool
 from holdfast.actors import VirtualActor, VirtualActors
-from holdfast.bridge import AgentProcess, ConnectionStatus, ErrorReports, TlsFiles, Turn, agent_runner
+from holdfast.bridge import AgentProcess, ConnectionStatus, ErrorReports, TlsFiles, Turn
+from holdfast.bridge.access.identity import TokenHolder
+from holdfast.bridge.access.mode import mode_of
 from holdfast.bridge.client.certificate import Certificate, diagnose
-from holdfast.bridge.identity import Identity
-from holdfast.bridge.mode import mode_of
+from holdfast.bridge.sessions import agent_runner
 from holdfast.config import read
 from holdfast.documents.bridge import (
     BRIDGE_CIRCUIT,
@@ -78,6 +79,7 @@ from holdfast.testing import Capture, VirtualClock
 from holdfast.testing import run as virtually
 from holdfast.testing.proxy import BlackHole, FaultProxy
 from holdfast.tools import Toolbox, bash
+from holdfast.tools import run as run_program
 from holdfast.tools.toolbox import TIME_LIMIT
 from holdfast.views import wire
 from holdfast.wire.bridge_options import ServerLimits
@@ -90,9 +92,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
 from bridge_kit import LIMIT, Raw, Tokens, raw, serving
 
 TOKENS = {
-    "token": Identity(token_id="t-1", kind="device", name="Ada"),
-    "hook": Identity(token_id="t-2", kind="hook", name="hooks"),
-    "admin": Identity(token_id="t-3", kind="admin", name="Root"),
+    "token": TokenHolder(token_id="t-1", kind="device", name="Ada"),
+    "hook": TokenHolder(token_id="t-2", kind="hook", name="hooks"),
+    "admin": TokenHolder(token_id="t-3", kind="admin", name="Root"),
 }
 PLAYS = Runtime(profile="bridge")
 """The runtime of a program that keeps to the document."""
@@ -213,6 +215,17 @@ def test_S0_4_a_severity_decides_what_is_done_about_a_failure(caplog, severity, 
     assert (fault.severity.value, done) == (severity, does)
     assert any(code in record.getMessage() for record in caplog.records)
     assert [each.value for each in Severity] == ["info", "warning", "error", "critical", "fatal"]
+
+
+def test_S0_4_S0_32_the_metrics_of_a_severity_name_the_session_and_the_side():
+    """session_id: associated session; source: client, where one in this program gave up. `react_to_failures` counts as `/metrics` does."""
+    runtime, counted = Runtime(profile="bridge"), []
+    with react_to_failures(runtime, metrics=counted.append):
+        for code, session in (("PROVIDER_UNAVAILABLE", "s-1"), ("CONN_RECONNECT_EXHAUSTED", "")):
+            runtime.bus.emit(
+                Failed(at=1.0, run="r", operation="o", session=session, fault=Fault.of(code), exhausted=True)
+            )
+    assert [(each.session_id, each.source) for each in counted] == [("s-1", "server"), (None, "client")]
 
 
 def test_S0_4_a_critical_failure_raises_its_alert_by_itself_and_once():
@@ -686,8 +699,11 @@ def test_S0_13_S0_14_a_message_that_breaks_a_rule_gets_its_violation(field, rece
             assert (payload["code"], payload["message"]) == ("PROTO_INVALID_MESSAGE", "Message validation failed")
             (violation,) = payload["violations"]
             assert (violation["field"], violation["constraint"]) == (field, constraint)
-            if constraint in ("iso8601", "uuid"):
-                assert violation["received"] == received
+            assert violation["received"] == ("array" if received == [] else received)
+            # The same for a field of the payload.
+            await client.socket.send(json.dumps(GOOD | {"type": "session_join", "payload": {"session_id": 7}}))
+            (violation,) = (await client.next())["payload"]["violations"]
+            assert (violation["field"], violation["received"]) == ("payload.session_id", 7)
 
     run(work)
 
@@ -906,6 +922,7 @@ def test_S0_18_a_session_that_is_created_active_or_paused_may_end_in_error(tmp_p
                     async with Session.open(name, store=store):
                         pass
                 assert again.value.fault.code == "SESS_NOT_RESUMABLE"
+                assert again.value.fault.message == f"Session '{name}' cannot be resumed: its state is error"
 
     run(work)
 
@@ -948,6 +965,8 @@ def test_S0_19_S0_20_a_session_that_is_not_resumable_is_not_resumed():
             assert {each["session_id"]: each["status"] for each in listed} == {"once": "paused", "again": "resumable"}
             refused = await client.ask("session_resume", {"session_id": "once"}, "session_joined")
             assert refused["payload"]["code"] == "SESS_NOT_RESUMABLE"
+            why = "Session 'once' cannot be resumed: it was opened with resumable=False"
+            assert refused["payload"]["message"] == why
             resumed = await client.ask("session_resume", {"session_id": "again"}, "session_joined")
             assert resumed["payload"]["state"] == "active"
             twice = await client.ask("session_resume", {"session_id": "again"}, "session_joined")
@@ -997,6 +1016,60 @@ def test_S0_21_a_command_that_exits_with_1_is_the_documents_tool_error(tmp_path)
         assert (details["exit_code"], details["stdout"]) == (1, "")
         assert details["stderr"].strip() == "error: file not found"
         assert isinstance(details["execution_time_ms"], int)
+
+    run(work)
+
+
+@pytest.mark.parametrize("exit_code", [2, 124, 128, 130, 137, 143, 255])
+def test_S0_21_every_exit_code_of_a_command_is_a_tool_error(tmp_path, exit_code):
+    """A non-zero exit, whatever the code: git exits with 128, ssh with 255, and a shell with 137 after a command that was killed."""
+
+    async def work() -> None:
+        agent = calling("bash", {"command": f"exit {exit_code}"}, bash(tmp_path))
+        async with a_bridge(agent) as served, raw(served) as client:
+            message = await ended_call(served, client)
+            assert await client.said() == "done"
+        assert (message["type"], message["payload"]["code"]) == ("tool_error", "TOOL_EXECUTION_FAILED")
+        assert message["payload"]["message"] == f"Command exited with code {exit_code}"
+        assert message["payload"]["details"]["exit_code"] == exit_code
+        assert (message["payload"]["retryable"], message["payload"]["max_retries"]) == (True, 3)
+
+    run(work)
+
+
+def test_S0_21_S0_27_commands_that_end_by_themselves_open_no_circuit(tmp_path):
+    """The circuit is for services: a shell whose commands time out, are killed or have no network is well, and runs the next one."""
+    box = Toolbox([bash(tmp_path)], runtime=Runtime(profile="bridge"))
+
+    async def work() -> None:
+        for ends in ("exit 124", "exit 137", *["echo 'curl: (28) Connection timed out' >&2; exit 28"] * 5):
+            assert (await box.answer("bash", {"command": ends})).fault.code != "CIRCUIT_OPEN"
+        assert not (await box.answer("bash", {"command": "echo well"})).is_error
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code", "retries"),
+    [
+        ("curl: (28) Connection timed out", "CONN_TIMEOUT", 3),
+        ("HTTP 429 Too Many Requests", "PROVIDER_RATE_LIMITED", 3),
+        ("fork: Cannot allocate memory", "TOOL_OUT_OF_MEMORY", 1),
+        ("cat: x: No such file or directory", "TOOL_FILE_NOT_FOUND", 0),
+        ("x: Permission denied", "TOOL_FORBIDDEN", 0),
+    ],
+    ids=["network timeout", "rate limited", "out of memory", "file not found", "permission denied"],
+)
+def test_S0_21_S0_22_a_command_that_says_why_it_failed_is_retryable_by_the_documents_table(
+    tmp_path, stderr, code, retries
+):
+    """Network timeout and rate limit: yes. File not found, permission denied: no. Out of memory: once."""
+
+    async def work() -> None:
+        agent = calling("bash", {"command": f"echo '{stderr}' >&2; exit 1"}, bash(tmp_path))
+        async with a_bridge(agent) as served, raw(served) as client:
+            payload = (await ended_call(served, client))["payload"]
+        assert (payload["code"], payload["retryable"], payload["max_retries"]) == (code, retries > 0, retries)
 
     run(work)
 
@@ -1084,7 +1157,7 @@ def test_S0_22_memory_that_is_short_for_a_second_time_fails(error):
     assert tool_error(Fault.of("TOOL_OUT_OF_MEMORY"))["payload"]["max_retries"] == 1
 
 
-@pytest.mark.parametrize("ends", ["raises", "exceeds its time"])
+@pytest.mark.parametrize("ends", ["raises", "runs a program that fails", "exceeds its time"])
 def test_S0_21_S0_23_of_an_unsafe_call_that_broke_off_a_person_is_asked(ends):
     """An exception, a time limit: with an unsafe tool the page says otherwise. Nobody knows what it did, so it is no plain error."""
 
@@ -1092,6 +1165,9 @@ def test_S0_21_S0_23_of_an_unsafe_call_that_broke_off_a_person_is_asked(ends):
     async def pay() -> str:
         if ends == "raises":
             raise RuntimeError("connection lost")
+        if ends == "runs a program that fails":
+            # The program has ended by itself. What the tool had done before it is not known.
+            await run_program(["false"])
         await asyncio.sleep(LIMIT)
         return ""
 
@@ -1278,7 +1354,7 @@ def test_S0_30_a_client_asks_for_what_came_since_its_last_message():
     run(work)
 
 
-def test_S0_29_S0_30_S0_31_a_client_that_comes_back_connects_synchronizes_and_then_sends(monkeypatch):
+def test_S0_6_S0_29_S0_30_S0_31_a_client_that_comes_back_connects_synchronizes_and_then_sends(monkeypatch):
     """reconnect: connect, request what came since the last message, and only then flush what waits, first in, first out."""
     sent: list[dict[str, Any]] = []
     send, receive = ClientConnection.send, ClientConnection.recv
@@ -1368,6 +1444,25 @@ def test_S0_32_an_error_metric_has_the_documents_labels(tmp_path):
         assert (session.category, session.code, session.severity) == ("SESS_", "SESS_NOT_FOUND", "error")
         assert (session.source, session.session_id, session.user_agent) == ("client", "nope", "ios 1.4.0")
         assert (hook.category, hook.source, hook.user_agent) == ("HOOK_", "hook", "curl/8")
+
+    run(work)
+
+
+def test_S0_32_S0_4_the_metrics_of_a_bridge_count_what_its_agent_raises():
+    """Log + metrics: an error of the agent has category, code, severity and source in the metrics that the bridge shows."""
+
+    async def agent(turn: Turn) -> None:
+        raise ConnectionResetError("gone")
+
+    async def work() -> None:
+        async with a_bridge(agent, runtime=Runtime(profile="bridge")) as served, raw(served) as client:
+            await in_session(client)
+            await client.say("go")
+            await client.until("notification")
+            async with over_http(served, "admin") as web:
+                text = (await web.get("/metrics")).text
+        labels = 'category="CONN_",code="CONN_RESET",severity="error",source="server"'
+        assert f"holdfast_errors_total{{{labels}}} 1.0" in text
 
     run(work)
 

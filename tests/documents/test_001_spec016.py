@@ -58,6 +58,7 @@ from holdfast.documents.spec016 import (
     with_timeout,
 )
 from holdfast.events import Correction, HookEvent, UserNotified, write_document
+from holdfast.faults import InvalidError
 from holdfast.policies.circuit import PROVIDER, SPEC016
 from holdfast.providers import Reply, ToolCall
 from holdfast.runtime import MemoryCache
@@ -361,6 +362,26 @@ def test_S1_12_the_documents_circuit_needs_ten_calls_and_two_good_probes():
     assert circuit.state is CircuitState.CLOSED
 
 
+def test_S1_12_S1_17_ten_failures_in_a_row_open_it_however_far_apart(world):
+    """failures >= threshold, at least 10 calls: of a service that is asked now and then, and of an agent that works for minutes, too."""
+    circuit = world.manager.get_circuit("claude")
+    for _ in range(10):
+        assert circuit.state is CircuitState.CLOSED
+        circuit.record_failure()
+        world.clock.advance(20)
+    assert circuit.state is CircuitState.OPEN
+
+    async def crash(agent: str) -> str:
+        await asyncio.sleep(200)
+        raise ConnectionResetError
+
+    builder = AgentExecutionContext(agent_id="builder", timeout=300, fallback_agents=())
+    for _ in range(10):
+        with pytest.raises(ConnectionResetError):
+            run(world.manager.execute_agent(builder, crash), clock=world.clock)
+    assert world.manager.get_circuit("builder").state is CircuitState.OPEN
+
+
 def test_S1_13_a_circuit_has_a_name_a_state_counts_and_four_methods(world):
     """CircuitBreaker: name, state, failures, successes, lastFailure; execute, recordSuccess, recordFailure, reset."""
     circuit = world.manager.get_circuit("claude")
@@ -388,6 +409,13 @@ def test_S1_14_each_provider_and_each_agent_has_a_circuit(world):
     assert world.manager.get_circuit("claude").state is CircuitState.OPEN
     assert world.manager.provider_circuits["openai"].state is CircuitState.CLOSED
     assert world.manager.agent_circuits["builder"].state is CircuitState.CLOSED
+    # A name alone: createCircuitBreaker('claude'), createCircuitBreaker('builder').
+    for name, kind in (("xai", "provider"), ("builder", "agent"), ("error-analyzer", "agent")):
+        create_circuit_breaker(name, runtime=world.runtime).force_open()
+        assert world.manager.get_circuit_states()[f"{kind}:{name}"] is CircuitState.OPEN
+    # And an agent of one's own, which has run.
+    world.manager.execute_agent(AgentExecutionContext(agent_id="tester"), lambda agent: agent)
+    assert world.manager.get_circuit("tester").name == "agent:tester"
 
 
 # --- 4.4: fallback chain ---
@@ -657,6 +685,8 @@ def test_S1_20_with_timeout_cancels_the_operation():
         run(with_timeout(hang, 50, runtime=world.runtime), clock=world.clock)
     assert ended == [pytest.approx(0.05)]
     assert run(with_timeout(_soon, 50, runtime=world.runtime), clock=world.clock) == "soon"
+    with pytest.raises(InvalidError, match=r"with_timeout\.timeout_ms: expected a finite number > 0"):
+        with_timeout(_soon, 0, runtime=world.runtime)
 
 
 async def _soon() -> str:
@@ -1070,7 +1100,8 @@ def test_N1_2_the_status_is_looked_for_where_clients_put_it(place, on):
         ("prompt is too long", "overflow"), ("tool failed", "tool_error"), ("tool error", "tool_error"),
         ("execution failed", "tool_error"), ("process died", "agent_crash"), ("process crashed", "agent_crash"),
         ("process killed", "agent_crash"), ("SIGTERM", "agent_crash"), ("SIGKILL", "agent_crash"),
-        ("validation failed", "validation"), ("validation error", "validation"), ("invalid input", "invalid"),
+        ("validation failed", "validation"), ("validation error", "validation"), ("validation hook failed", "validation"),
+        ("invalid input", "invalid"),
         ("invalid request", "invalid"), ("invalid parameter", "invalid"),
     ],
 )  # fmt: skip
@@ -1114,10 +1145,12 @@ def test_N1_6_failures_that_are_older_than_a_minute_do_not_open_it_and_one_probe
     circuit = world.manager.get_circuit("provider:claude")
     for _ in range(9):
         circuit.record_failure()
+    circuit.record_success()
     world.clock.advance(61)
-    for _ in range(4):
+    for _ in range(5):
         circuit.record_failure()
     assert circuit.state is CircuitState.CLOSED
+    circuit.record_success()
     for _ in range(6):
         circuit.record_failure()
     assert circuit.state is CircuitState.OPEN

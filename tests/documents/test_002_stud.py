@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from documents_kit import Person, Refusing, World, code_of, failing, http, installed
 
 import holdfast
-from holdfast import Agent, Fault, HoldfastError, Policy, Session, fault_of, recover, tool
+from holdfast import Agent, Fault, HoldfastError, Policy, Session, Target, fault_of, recover, tool
 from holdfast.agents import Hooks
 from holdfast.agents.approval import Approval
 from holdfast.anthropic import recovering as recovering_sdk
@@ -57,7 +58,7 @@ from holdfast.faults import AbortedError, resolve
 from holdfast.manager import ExecutionOptions
 from holdfast.mcp import recovering
 from holdfast.policies.models.capabilities import CAPABILITIES, Needs, Offers, negotiate
-from holdfast.providers import CachedModel, ModelChain, Reply, ToolCall
+from holdfast.providers import CachedModel, ModelChain, RecoveringModel, Reply, ToolCall, choose
 from holdfast.sessions.machine import STUD_EDGES
 from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError
@@ -236,7 +237,9 @@ def test_S2_1_a_cancelled_turn_is_audited_and_is_no_error(world):
                     await asyncio.sleep(100)
 
             task = asyncio.ensure_future(work())
-            await began.wait()
+            # A turn that fails before it has begun would be waited for without an end: the lease keeps virtual time going.
+            async with asyncio.timeout(60):
+                await began.wait()
             task.cancel()
             await asyncio.wait((task,))
         return await store.audit("session:s")
@@ -361,6 +364,18 @@ def test_S2_6_without_a_machine_provider_errors_are_retried_tools_go_to_the_mode
     assert reply.text == "there is no a"
     shown = json.loads(model.requests[1].messages[-1].text)
     assert (shown["class"], set(shown)) == ("ToolTerminal", {"class", "code", "context"})
+    blip = failing(http(503), http(503), None)
+
+    class Wire:
+        async def exchange(self, model: str, request: Any) -> Reply:
+            return Reply(text=blip())
+
+        async def parts(self, model: str, request: Any) -> AsyncIterator[Any]:
+            yield await self.exchange(model, request)
+
+    recovering = RecoveringModel(Wire(), Target(provider="own", model="m"), runtime=world.runtime)
+    assert run(Agent("helper", recovering, runtime=world.runtime).run("hi"), clock=world.clock).text == "answer"
+    assert (blip.calls, [event.delay for event in world.of(Retry)]) == (3, [1.0, 2.0])
     down = world.model("own/down", http(401))
     with pytest.raises(httpx2.HTTPStatusError) as raised:
         run(Agent("helper", down, runtime=world.runtime).run("hi"), clock=world.clock)
@@ -1331,7 +1346,7 @@ def test_N2_17_events_come_in_an_envelope_in_order_and_decide_nothing(world):
     assert world.manager.execute(failing(http(503), None), PROVIDER) == "answer"
 
 
-def test_N2_18_capabilities_are_hard_preferred_probed_or_absent():
+def test_N2_18_capabilities_are_hard_preferred_probed_or_absent(world):
     """Capability levels: hard is rejected, preferred warns, probed is done without, absent is not needed."""
     assert {
         "streaming",
@@ -1355,6 +1370,17 @@ def test_N2_18_capabilities_are_hard_preferred_probed_or_absent():
     }
     assert found["preferred"].preferred == ("streaming",)
     assert found["probed"].probed == ("streaming",)
+    # What is not known is not missing.
+    assert negotiate(Needs(levels={"streaming": "hard"}), Offers()).agreed
+    model = world.model("own/bare", offers=bare)
+    with pytest.raises(HoldfastError) as raised:
+        choose("own/bare", [model], Needs(levels={"streaming": "hard"}), runtime=world.runtime)
+    assert code_of(raised.value) == "PROVIDER_MISSING_STREAMING"
+    assert world.of(SuppressedError) == []
+    for level in ("probed", "preferred"):
+        assert choose("own/bare", [model], Needs(levels={"streaming": level}), runtime=world.runtime) is model
+    (warned,) = world.of(SuppressedError)
+    assert warned.reason == "the model lacks a preferred capability"
 
 
 def test_N2_19_the_envelope_comes_before_the_grant_and_the_grant_before_the_mode():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import time
@@ -54,13 +55,14 @@ from holdfast.documents.actor import (
     with_retry,
     with_timeout,
 )
-from holdfast.events import ActorResumed, ChildExited, ChildRestarting, GaveUp, Retry, TaskStateChange
-from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError, Kind
+from holdfast.events import ActorResumed, ChildExited, ChildRestarting, GaveUp, Retry, TaskState, TaskStateChange
+from holdfast.faults import CATALOG, CircuitOpenError, Err, Fault, HoldfastError, InvalidError, Kind
 from holdfast.policies.profiles import ACTOR
 from holdfast.profiles import phase, policy_of
 from holdfast.stores import MemoryStore
 from holdfast.supervision.directive import directive_for
 from holdfast.tasks import Task, TaskResult, TaskSystem
+from holdfast.tasks.state import changed
 from holdfast.testing import VirtualClock, forget_targets, run
 from holdfast.views import response as view
 
@@ -461,6 +463,32 @@ def test_S4_6_a_response_is_a_success_with_data_or_a_typed_error():
     assert crash["metadata"]["durationMs"] >= 0
 
 
+def test_S4_6_S4_17_the_literal_of_the_samples_is_a_response_in_json():
+    """`{"success": False, "error": Errors.validation(…)}`, as the samples return it, is a Response like any other."""
+
+    class Literal(TaskActor):
+        def on_get(self, payload):
+            return {"success": False, "error": Errors.validation("INVALID_MESSAGE", "no payload", {"field": "payload"})}
+
+    class Own(Actor):
+        async def send(self, message: Message) -> Response:
+            return {"success": False, "error": Errors.permanent("NOT_FOUND", "no node"), "metadata": {"costUsd": 1}}
+
+    async def main():
+        async with Supervisor() as supervisor:
+            await supervisor.supervise(Literal)
+            await supervisor.supervise(lambda: Own("own"))
+            message = create_message("get")
+            return [
+                await Literal().send(message),
+                *[await supervisor.send(name, message) for name in ("task-1", "own")],
+            ]
+
+    direct, passed_on, own = json.loads(json.dumps(asyncio.run(main())))
+    assert (direct["error"], passed_on["error"]["context"]) == (passed_on["error"], {"field": "payload"})
+    assert (own["error"]["type"], own["metadata"]["costUsd"]) == ("permanent", 1)
+
+
 def test_S4_6_a_crash_says_how_long_it_took(scene):
     """Metadata with durationMs is there for a crash and for a timeout, too."""
 
@@ -509,6 +537,8 @@ def test_S4_8_what_is_expected_is_returned_and_what_is_not_is_thrown_for_the_sup
         async def send(self, message: Message) -> Response:
             if message.payload is None:
                 return failed(Errors.validation("INVALID_MESSAGE", "Message payload is invalid"))
+            if message.payload == "late":
+                return Err(Fault.of("CONN_TIMEOUT"))
             raise RuntimeError("unexpected")
 
     async def main():
@@ -518,6 +548,8 @@ def test_S4_8_what_is_expected_is_returned_and_what_is_not_is_thrown_for_the_sup
             await actor.send(create_message("x", 1))
         async with Supervisor() as supervisor:
             await supervisor.supervise(lambda: Sender("a"))
+            late = await supervisor.send("a", create_message("x", "late"))
+            assert (late["error"]["code"], late["error"]["retryable"]) == ("NETWORK_TIMEOUT", True)
             return returned, await supervisor.send("a", create_message("x", 1))
 
     returned, crash = asyncio.run(main())
@@ -580,6 +612,27 @@ def test_S4_9_what_is_not_retryable_is_returned_at_once_and_what_is_thrown_passe
     returned, count, kept, once = scene.play(main())
     assert (returned["error"]["message"], count) == ("no", 1)
     assert (kept, once, boom.count) == ("m", 1, 1)
+
+
+def test_S4_9_the_literal_of_the_samples_is_retried_and_an_error_without_a_type_is_not(scene):
+    """`isRetryable(error)` gets the error of the sample's literal; a text as it was before, or none, is no transient error."""
+
+    async def main(response, *predicate):
+        calls = []
+
+        async def execute_claude():
+            calls.append(1)
+            return response
+
+        return await with_retry(execute_claude, None, *predicate, runtime=scene.runtime), len(calls)
+
+    literal = {"success": False, "error": Errors.transient("CLAUDE_CLI_NETWORK", "ECONNREFUSED"), "data": "half"}
+    for predicate in ((), (lambda error: error["type"] == "transient",), (lambda error: error["retryable"] is True,)):
+        response, calls = scene.play(main(literal, *predicate))
+        assert (response["error"]["message"], calls) == ("Failed after 3 attempts: ECONNREFUSED", 3)
+        assert (response["data"], json.loads(json.dumps(response))) == ("half", response)
+        for untyped in ({"success": False, "error": "Node not found: task_123"}, {"success": False}):
+            assert scene.play(main(untyped, *predicate)) == (untyped, 1)
 
 
 def test_S4_9_a_retry_within_a_retry_is_counted_once_in_the_message(scene):
@@ -686,9 +739,16 @@ def test_S4_11_five_failures_open_the_breaker_and_two_successes_close_it(scene):
         with pytest.raises(ConnectionError):
             await breaker.execute(bad)
         states.append(breaker.state)
-        scene.clock.advance(60)
+        scene.clock.advance(59.9)
+        assert breaker.state == "open"
+        scene.clock.advance(0.1)
         for _ in range(2):
             await breaker.execute(good)
+        # A success sets the count back: failures that are not in a row never open it.
+        for _ in range(10):
+            await breaker.execute(good)
+            with pytest.raises(ConnectionError):
+                await breaker.execute(bad)
         return [*states, breaker.state]
 
     assert scene.play(main()) == ["closed", "open", "half-open", "open", "closed"]
@@ -758,6 +818,12 @@ def test_S4_12_a_timeout_names_its_operation_and_really_cancels(scene):
             await with_timeout(work(), 120_000, "Claude API call")
         assert ended == [120]
         assert await with_timeout(asyncio.sleep(1, "done"), 5_000, "x") == "done"
+
+        async def slow_disk():
+            raise TimeoutError("the disk")
+
+        with pytest.raises(TimeoutError, match="the disk"):
+            await with_timeout(slow_disk(), 5_000, "x")
         return caught.value.fault
 
     fault = scene.play(main())
@@ -807,6 +873,8 @@ def test_S4_12_an_operation_can_be_cancelled_and_gets_a_signal(scene):
         with pytest.raises(OperationCancelledError):
             await operation.execute(work, 60_000)
         fresh: CancellableOperation = CancellableOperation()
+        assert await fresh.execute(lambda _: asyncio.sleep(0, "first"), 100) == "first"
+        await asyncio.sleep(1)  # its timer was cleared
         return await fresh.execute(lambda _: asyncio.sleep(0, "done"), 100)
 
     assert scene.play(main()) == "done"
@@ -844,6 +912,9 @@ def test_S4_13_a_bash_command_has_30_seconds_and_may_have_a_limit_of_its_own():
     assert not living("sleep 61.0430")
     assert (longer["success"], longer["data"]["stdout"]) == (True, "done\n")
     assert wrong["error"]["code"] == "INVALID_MESSAGE"
+    for none in (None, 0, -1, "100"):
+        with pytest.raises(InvalidError, match=r"bash\.timeout"):
+            create_bash_actor("bash", timeout=none)
 
 
 def test_S4_13_a_limit_under_another_name_is_rejected_and_nothing_runs(tmp_path):
@@ -1499,7 +1570,8 @@ def test_N4_4_mailboxes_are_bounded_and_urgent_messages_come_first(scene):
             slow = await team.start(Slow)
             slow.tell(Slow.note, "first", 60.0)
             await asyncio.sleep(0.1)
-            for name in "abcdefgh":
+            slow.using(priority=4).tell(Slow.note, "low")
+            for name in "abcdefg":
                 slow.tell(Slow.note, name)
             pressure = slow.pressure
             slow.using(priority=10).tell(Slow.note, "urgent")
@@ -1512,11 +1584,11 @@ def test_N4_4_mailboxes_are_bounded_and_urgent_messages_come_first(scene):
 
     pressure, late, waited, short = scene.play(main())
     assert (pressure, waited, late == short) == ("high", 30, True)
-    assert order == ["first", "urgent", *"abcdefgh"]
+    assert order == ["first", "urgent", *"abcdefg", "low"]
 
 
 def test_N4_4_a_full_mailbox_rejects_and_loses_nothing_older(scene):
-    """A mailbox holds 1,000 messages by default; one more is rejected, and those that wait are kept."""
+    """A mailbox holds 1,000 messages by default, and warns above 100 and at 80 %; one more is rejected, and those that wait are kept."""
 
     class Slow(Counter):
         async def wait(self):
@@ -1527,17 +1599,28 @@ def test_N4_4_a_full_mailbox_rejects_and_loses_nothing_older(scene):
             slow = await team.start(Slow)
             slow.tell(Slow.wait)
             await asyncio.sleep(0.1)
-            for _ in range(1_000):
+            pressures = {}
+            for number in range(1, 1_001):
                 slow.tell(Counter.add)
+                pressures.setdefault(slow.pressure, number)
             rejected = await slow.outcome(Counter.add)
             await asyncio.sleep(5)
-            return rejected.fault.code, await slow.ask(Counter.add)
+            return pressures, rejected.fault.code, await slow.ask(Counter.add)
 
-    assert scene.play(main()) == ("ACTOR_MAILBOX_FULL", 1_001)
+    pressures = {"none": 1, "long": 101, "high": 800}
+    assert scene.play(main()) == (pressures, "ACTOR_MAILBOX_FULL", 1_001)
 
 
 def test_N4_5_a_task_goes_through_its_states_in_valid_transitions():
-    """created, ready, active, blocked, completed, failed; a failed task is created again by its restart."""
+    """created, ready, active, blocked, completed, failed; a failed task is created again by its restart. Others are rejected."""
+    valid = ["created active", "created ready", "ready active", "active blocked", "active completed", "active failed"]
+    valid += ["blocked active", "blocked failed", "failed created"]
+    for before, after in itertools.product(TaskState, repeat=2):
+        if f"{before} {after}" in valid:
+            assert changed(before, after) is after
+        else:
+            with pytest.raises(InvalidError, match=r"task\.state"):
+                changed(before, after)
     runtime = Runtime(clock=VirtualClock())
     changes = []
     runtime.on(lambda event: changes.append((event.operation, str(event.from_), str(event.to))), TaskStateChange)

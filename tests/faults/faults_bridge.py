@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults_failures import raised_by
 
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.faults import Fault
 
 

@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 from holdfast.bridge import Bridge, BridgeConnectionError, Client, ConnectionStatus, Schedule
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.faults import Fault
 from holdfast.stores import MemoryStore
 from holdfast.testing.proxy import BlackHole, FaultProxy

@@ -10,13 +10,13 @@ import httpx
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from holdfast.bridge.guard import Guard
-from holdfast.bridge.hooks import HookRules, invalid, read_hook
-from holdfast.bridge.http import HttpApi
+from holdfast.bridge.access.guard import Guard
+from holdfast.bridge.access.tokens import Tokens
+from holdfast.bridge.http.hooks import HookRules, invalid, read_hook
+from holdfast.bridge.http.responses import EXCEPTION_HANDLERS
+from holdfast.bridge.http.routes import HttpApi
 from holdfast.bridge.hub import Hub
-from holdfast.bridge.responses import EXCEPTION_HANDLERS
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tokens import Tokens
 from holdfast.faults import Fault
 from holdfast.stores import MemoryStore
 from holdfast.views import wire

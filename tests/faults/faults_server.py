@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from holdfast.bridge import Bridge, BridgeSettings, Tokens
 from holdfast.bridge.error_reports import ErrorReports
-from holdfast.bridge.host_channel import HostChannel
+from holdfast.bridge.host.channel import HostChannel
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sinks.metric import ErrorMetric
 from holdfast.stores import MemoryStore

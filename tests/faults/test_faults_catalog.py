@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from importlib import resources
+import shutil
 from string import Formatter
 from typing import TYPE_CHECKING
 
 import pytest
+from scripts.codes import FAULTS, written
 
 from holdfast.cli.exits import Exit
 from holdfast.faults import CATALOG, CODES, Category, Fault, Kind, Schedule, Scope, Severity, nearest, resolve
@@ -203,6 +205,7 @@ CLASSES = {  # S2-7
 VERBS = {"audit", "explain", "codes", "classify", "doctor", "help", "sessions"}
 TASKS = {*NAMED["S3-2"], *NAMED["S3-3"], *(name for name in NAMED["N3-2"] if "/" in name)} | {
     "TASK_FAILURE/unbound_symbol",  # N3-13
+    "TASK_FAILURE/evaluation_failed",  # S3-18
 }
 
 
@@ -220,11 +223,41 @@ def pages_where(wrong: Callable[[str], object]) -> dict[str, object]:
 # One list of names
 
 
-def test_S0_2_codes_catalog_and_pages_are_the_same_list():
-    shipped = {page.name for page in resources.files("holdfast.faults").joinpath("pages").iterdir()}
-    assert len(set(CODES)) == len(CODES)
-    assert set(CATALOG) == set(CODES)
-    assert shipped == {f"{code}.md" for code in CODES}
+def test_S0_2_codes_and_catalog_are_what_the_pages_say():
+    assert [str(path.name) for path, text in written().items() if path.read_text(encoding="utf-8") != text] == []
+    assert list(CATALOG) == list(CODES)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (
+            ("retryable = false", "retriable = false"),
+            "CIRCUIT_OPEN.md: fields that are missing or not known: retriable",
+        ),
+        (('user = "', 'usr = "'), "CIRCUIT_OPEN.md: fields that are missing or not known: user, usr"),
+        (('layer = "recovery"', "layer = recovery"), "CIRCUIT_OPEN.md: the head is not TOML"),
+        (("+++\n", "---\n"), "CIRCUIT_OPEN.md: expected a head between two lines `+++`, got none"),
+    ],
+)
+def test_a_page_with_a_wrong_head_is_named(tmp_path, monkeypatch, change, complaint):
+    shutil.copytree(FAULTS, tmp_path / "faults")
+    page = tmp_path / "faults" / "pages" / "CIRCUIT_OPEN.md"
+    page.write_text(page.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
+    monkeypatch.setattr("scripts.codes.FAULTS", tmp_path / "faults")
+    with pytest.raises(SystemExit, match=re.escape(complaint)):
+        written()
+
+
+def test_S0_2_a_page_is_all_that_a_new_code_needs(tmp_path, monkeypatch):
+    shutil.copytree(FAULTS, tmp_path / "faults")
+    pages = tmp_path / "faults" / "pages"
+    page = (pages / "TOOL_TIMEOUT.md").read_text(encoding="utf-8")
+    (pages / "TOOL_BARNACLED.md").write_text(page.replace("TOOL_TIMEOUT", "TOOL_BARNACLED"), encoding="utf-8")
+    monkeypatch.setattr("scripts.codes.FAULTS", tmp_path / "faults")
+    catalog, types = written().values()
+    assert [one["code"] for one in json.loads(catalog) if one["code"] not in CATALOG] == ["TOOL_BARNACLED"]
+    assert '    "TOOL_BARNACLED",\n' in types
 
 
 def test_S0_2_a_code_is_upper_snake_with_a_known_prefix():

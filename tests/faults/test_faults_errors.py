@@ -18,7 +18,7 @@ from holdfast.agents.command_faults import CommandError, CommandTimeoutError
 from holdfast.agents.usage_limit import ParkedError
 from holdfast.bridge import BridgeConnectionError
 from holdfast.bridge.client.errors import ReconnectionExhaustedError
-from holdfast.bridge.responses import RejectedError
+from holdfast.bridge.http.responses import RejectedError
 from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
@@ -33,8 +33,8 @@ from holdfast.faults import (
     StreamCutError,
     resolve,
 )
-from holdfast.runtime.flow import StreamDeadlineError
-from holdfast.runtime.responses import FailedResponseError
+from holdfast.runtime.operation.responses import FailedResponseError
+from holdfast.runtime.streams.flow import StreamDeadlineError
 from holdfast.tasks import TaskError
 from holdfast.tasks.stages import StageError
 from holdfast.tools import ProcessError, ToolError

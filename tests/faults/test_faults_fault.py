@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, ItemError, NextActor, Partial, Scope
-from holdfast.faults.codes import MAY_HAVE_HAPPENED
+from holdfast.faults.catalog import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from holdfast.faults import CAP_BYTES, REDACTOR, Redactor, cap
 from holdfast.faults import redaction as module
-from holdfast.faults.redaction import MASK, PieceMask
+from holdfast.faults.redaction import MASK, PieceMask, whole_characters, whole_escapes
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"
@@ -86,6 +86,35 @@ CANARIES = {
     "url": ("https://bob:abcdef123456@host/path", "abcdef123456"),
     "url without a user": ("redis://:abcdef123456@host:6379/0", "abcdef123456"),
     "cookie": ("Cookie: session=abcdef123456", "abcdef123456"),
+    "slack webhook": ("POST https://hooks.slack.com/services/T00000000/B11111111/AbCdEfGhIjKl", "AbCdEfGhIjKl"),
+    "slack trigger": ("https://hooks.slack.com/triggers/T0/1234567890123/abcdef123456", "abcdef123456"),
+    "discord webhook": (
+        "https://canary.discord.com/api/v10/webhooks/123456789012345678/AbCd-1234_EfGh5678IjKl",
+        "AbCd-1234_EfGh5678IjKl",
+    ),
+    "teams webhook": (
+        "https://x.webhook.office.com/webhookb2/11111111-2222-3333-4444-555555555555@6/IncomingWebhook/0a1b2c3d",
+        "0a1b2c3d",
+    ),
+    "outlook webhook": ("https://outlook.office.com/webhook/11111111-2222-3333-4444-555555555555@6/x/0a1b", "/0a1b"),
+    "feishu webhook": ("https://open.feishu.cn/open-apis/bot/v2/hook/01234567-89ab-cdef", "01234567-89ab-cdef"),
+    "wecom webhook": ("https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=01234567-89ab-cdef", "01234567-89ab-cdef"),
+    "mattermost webhook": ("https://chat.test:8065/hooks/xxxxxyyyyyzzzzz11111222223", "yyyyyzzzzz11111222223"),
+    "zapier webhook": ("https://hooks.zapier.com/hooks/catch/123456/abcde12/", "abcde12"),
+    "make webhook": ("https://hook.eu1.make.com/abcdefghijklmnop", "abcdefghijklmnop"),
+    "ifttt webhook": ("https://maker.ifttt.com/trigger/x/with/key/cAbCdEfGhIjK", "cAbCdEfGhIjK"),
+    "pagerduty": ("https://events.pagerduty.com/integration/0123456789abcdef/enqueue", "0123456789abcdef"),
+    "telegram": (
+        "https://api.telegram.org/bot123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0/getMe",
+        "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0",
+    ),
+    "azure signature": ("https://a.blob.test/c?sv=2019-12-12&sig=abcdefghij0123456789%3D", "abcdefghij0123456789"),
+    "aws signature": ("https://b.s3.test/k?X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d", "aeeed9bbccd4d02ee5c0109b86d"),
+    "splunk": ("Authorization: Splunk 01234567-89ab-cdef", "01234567-89ab-cdef"),
+    "token": ("Authorization: Token abcdef123456", "abcdef123456"),
+    "tavily": ("tvly-dev-AbCd1234EfGh5678IjKl", "AbCd1234EfGh5678IjKl"),
+    "langsmith": ("lsv2_pt_0123456789abcdef0123", "0123456789abcdef0123"),
+    "vault": ("hvs.CAESIJ01234567890123456789", "CAESIJ01234567890123456789"),
     "second cookie": ("Cookie: theme=dark123; session=abcdef123456", "abcdef123456"),
 }
 
@@ -121,6 +150,11 @@ def test_what_stands_around_a_secret_stays(text, shown):
 
 
 ORDINARY = [
+    "https://docs.github.com/en/webhooks/webhook-events-and-payloads and https://api.test/repos/a/b/hooks/12345678/pings",
+    "https://reactjs.org/docs/hooks-state.html and http://localhost:8080/webhook/github",
+    "https://hooks.test/ did not answer; .git/hooks/pre-commit exited with 1",
+    "the signature=inspect.signature(function) and sig=None; the time is 12:30:AA",
+    "Authorization: a header of this name is missing in the request",
     "password = getpass()",
     "password = getpass.getpass('Password: ')",
     'api_key=os.environ["OPENAI_API_KEY"]',
@@ -597,7 +631,7 @@ def test_N2_16_masking_does_not_push_a_text_over_the_limit(text):
 
 RUNS = [
     "a-", "a.", "a_", "eyJ", "-eyJ", "sk-eyJ", "sk-", "hf_", "://a:b", "://:", "bearer ", "Cookie: ", "x=y; ", "cookie:a=b;",
-    "token:", "password = ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "\\", " ", "[redacted]",
+    "://a/hook/", "://hooks.a", "http://a/b/c/hook/", "sig=", "authorization: a ", ":AA", "token:", "password = ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "\\", " ", "[redacted]",
 ]  # fmt: skip
 
 
@@ -682,3 +716,16 @@ def test_a_long_text_of_nothing_but_secrets_is_cut_and_takes_no_longer_than_a_sh
     shown = REDACTOR.uncut().text("a_key=1 password: hunter22222 " * 30_000)
     assert "hunter" not in shown
     assert len(shown) < 100_000
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(st.characters(categories=["L", "Cs", "P", "Cc", "So"])),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+@example(["\ud83d\ude00", "\ud83d", "\ude00\ud83d", "\\ud83d", "\\\ud83d", "\ud83d\ud83d\ude00"])
+def test_a_json_text_without_halves_of_characters_says_the_same(value):
+    text = json.dumps(value)
+    plain = json.loads(whole_characters(json.dumps(value, ensure_ascii=False)))
+    assert msgspec.json.decode(whole_escapes(text)) == plain

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
 from collections import Counter
+from contextlib import suppress
 
 import anthropic
+import httpx2
 import pytest
 from clients_kit import (
     DENIED,
@@ -30,6 +34,8 @@ import holdfast.openai
 from holdfast import Circuit, Policy
 from holdfast.anthropic import recovering
 from holdfast.events import AttemptStarted, CircuitState
+from holdfast.testing import FaultProvider, VirtualClock, run
+from holdfast.testing.provider import Rule, Script
 
 NO_CREDIT = failing(429, "insufficient_quota", "You exceeded your current quota, please check your plan and billing")
 
@@ -270,3 +276,57 @@ def test_openai_keys_form_a_pool_too():
     gpt = holdfast.openai.recovering(openai_on(wire, "a"), openai_on(wire, "b"), runtime=runtime)
     assert gpt.chat.completions.create(**chat).choices[0].message.content == "hi"
     assert wire.keys == ["a", "b"]
+
+
+def clients_of(provider: FaultProvider, keys: str) -> list[anthropic.AsyncAnthropic]:
+    return [
+        anthropic.AsyncAnthropic(
+            base_url="http://p.test", api_key=key, http_client=httpx2.AsyncClient(transport=provider.transport())
+        )
+        for key in keys
+    ]
+
+
+def test_no_call_waits_in_the_line_of_one_key_while_another_key_is_free():
+    clock = VirtualClock()
+    unlike = [
+        f"requests={n};burst=4;keys={key};retry_after=no;headers=no"
+        for key, n in zip("abc", (12, 12, 480), strict=True)
+    ]
+    provider = FaultProvider("slow;seconds=1, loop", limits=unlike, clock=clock)
+    rng = random.Random(4)
+
+    async def main() -> list[float]:
+        pool = recovering(*clients_of(provider, "abc"))
+        took: list[float] = []
+
+        async def ask() -> None:
+            began = clock.monotonic()
+            await pool.messages.create(**REQUEST)
+            took.append(clock.monotonic() - began)
+
+        async with asyncio.TaskGroup() as group:
+            while clock.monotonic() < 120:
+                await asyncio.sleep(rng.expovariate(5))
+                group.create_task(ask())
+        return sorted(took)
+
+    took = run(main(), clock=clock)
+    assert took[int(0.95 * len(took))] < 5, "one key alone answers more than comes"
+    assert took[-1] < 15
+
+
+def test_callers_one_after_the_other_learn_that_a_key_hangs():
+    hangs = Script(rules=(Rule(steps="hang", loop=True, keys=("a",)),))
+
+    async def main() -> int:
+        pool, answered = recovering(*clients_of(FaultProvider(hangs), "abc")), 0
+        for _ in range(30):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(20):  # nobody here can see this limit
+                    await pool.messages.create(**REQUEST)
+                    answered += 1
+                    await asyncio.sleep(0.5)
+        return answered
+
+    assert run(main()) == 29

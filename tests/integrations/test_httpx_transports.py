@@ -8,6 +8,7 @@ import io
 import pickle
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -15,9 +16,10 @@ import httpx
 import httpx2
 import pytest
 from clients_kit import Wire, anthropic_on, in_time, message, openai_on, world
+from test_clients_named_limits import HOURS, Service
 
 import holdfast.openai
-from holdfast import CircuitOpenError, DeadlineError, Policy
+from holdfast import Budget, CircuitOpenError, DeadlineError, Policy
 from holdfast.events import AttemptStarted, CircuitState, Failed, Recovered
 from holdfast.faults import InvalidError
 from holdfast.httpx import AsyncRecoveringTransport, RecoveringTransport, RecoveryWarning
@@ -326,6 +328,46 @@ def test_an_async_request_that_hangs_is_cut_and_made_again():
 
     assert in_time(runtime, ask_once()).status_code == 200
     assert len(sent) == 2
+
+
+DRIPS, HANGS = [(1.0, b"a")] * 20, [(1.0, b"a"), (HOURS, b"b")]
+
+
+@each_world
+@pytest.mark.parametrize(
+    ("body", "policy", "seconds", "ends"),
+    [
+        (DRIPS, Policy(deadline=4.5), 100, 4.5),
+        (HANGS, Policy(deadline=4.5), 100, 4.5),
+        (DRIPS, Policy(), 4.5, 4.5),
+        (HANGS, Policy(), 4.5, 4.5),
+        (HANGS, Policy(timeout=4.5), 100, 5.5),
+        (DRIPS, Policy(timeout=4.5), 100, 20),
+    ],
+)
+def test_a_named_limit_holds_for_the_body_that_the_caller_reads(is_async, body, policy, seconds, ends):
+    runtime, _ = world()
+    service = Service(runtime.clock, (0.0, body))
+    came: list[bytes] = []
+
+    async def asking() -> None:
+        transport = AsyncRecoveringTransport(service, policy=policy, runtime=runtime)
+        async with httpx2.AsyncClient(transport=transport, timeout=None) as client:
+            with Budget(seconds=seconds, runtime=runtime):
+                async with client.stream("GET", URL) as response:
+                    came.extend([part async for part in response.aiter_raw()])
+
+    def ask_in_thread() -> None:
+        transport = RecoveringTransport(service, policy=policy, runtime=runtime)
+        budget, client = Budget(seconds=seconds, runtime=runtime), httpx2.Client(transport=transport, timeout=None)
+        with client, budget, client.stream("GET", URL) as response:
+            came.extend(response.iter_raw())
+
+    with nullcontext() if ends == 20 else pytest.raises(httpx2.TimeoutException):
+        in_time(runtime, asking()) if is_async else ask_in_thread()
+    assert runtime.clock.monotonic() == pytest.approx(ends)
+    assert service.requests == 1
+    assert (b"".join(came) == b"a" * 20) == (ends == 20)
 
 
 def test_switched_off_it_is_the_transport_inside(monkeypatch):

@@ -352,8 +352,19 @@ def texts(chunks: list[AIMessageChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
+EARLY = [
+    "529",
+    "disconnect",
+    "sse-error;after=0",
+    "sse-error;after=0;error=rate-limit",
+    "failed;after=0",
+    "cut;after=0",
+    "truncate;after=0",
+]
+
+
 @each_model
-@pytest.mark.parametrize("early", ["529", "disconnect", "sse-error;after=0", "cut;after=0", "truncate;after=0"])
+@pytest.mark.parametrize("early", EARLY)
 def test_a_failure_before_the_first_content_stays_unseen(model_of, early):
     with in_memory(f"{early}, ok") as provider:
         model, _, heard = on(provider, model_of)
@@ -362,7 +373,7 @@ def test_a_failure_before_the_first_content_stays_unseen(model_of, early):
     assert len(heard.of(Recovered)) == 1
 
 
-@pytest.mark.parametrize("early", ["529", "disconnect", "sse-error;after=0", "cut;after=0", "truncate;after=0"])
+@pytest.mark.parametrize("early", EARLY)
 @pytest.mark.parametrize("model_of", [claude, gpt, functools.partial(gpt, use_responses_api=True)])
 def test_a_failure_before_the_first_content_stays_unseen_in_a_task(early, model_of):
     provider = FaultProvider(f"{early}, ok")

@@ -153,6 +153,17 @@ def test_a_tool_that_is_listed_twice_or_alike_or_cannot_be_used_keeps_no_other_f
     assert [event.code for event in heard.of(SuppressedError)] == ["CONFIG_OPTION_INVALID"] * 2
 
 
+def test_an_answer_with_half_a_character_arrives():
+    # As Node writes a text that was cut in an emoji.
+    script = SMALL.replace('f"found {query}"', 'f"found \\ud83d {query}"')
+
+    async def work():
+        async with recovering(stdio([sys.executable, "-c", script]), name="atlas") as session:
+            return await asyncio.wait_for((await session.toolbox()).call("search", {"query": "x"}), 10)
+
+    assert run(work())[0] == "found \ufffd x"
+
+
 def test_one_call_of_a_toolbox_is_one_attempt_and_the_result_is_a_value():
     server, calls = MCPServer("test"), []
 

@@ -11,7 +11,7 @@ from holdfast import Circuit, Err, InvalidError, Ok, Policy
 from holdfast.manager import CachedAnswers, ExecutionOptions, FallbackChain, FallbackStep, ResilienceManager
 from holdfast.policies.profiles import PROFILES, SPEC016
 from holdfast.profiles import policy_of
-from holdfast.runtime.cache import MemoryCache
+from holdfast.runtime.fallbacks.cache import MemoryCache
 from holdfast.testing import Capture, run, script
 from holdfast.views import category
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.neighbours.storm_world import World
 
+KEPT_ALONE = 0.97
+"""Of what the neighbours begin, this much ends well without any member."""
 KEPT = 0.99
 """The share of what the neighbours have without the hostile member that they keep with it."""
 MEMORY_MB = {"bridge": 150, "tools": 700, "actors": 150, "agents": 250, "sessions": 250}
@@ -36,7 +38,8 @@ class Harm(msgspec.Struct):
 def harms(world: World, patch: Callable[..., None] | None = None) -> list[Harm]:
     """Play a world and its twin; return what is broken. A twin that is broken itself says so."""
     twin = play(world, alone=True, patch=patch)
-    if twin.ended or not any(each.how == "well" for each in twin.done):
+    # What happens to its own agents is a neighbour's own job, so a bug may show itself without any member.
+    if twin.ended or sum(each.how == "well" for each in twin.done) < KEPT_ALONE * len(twin.done):
         return [Harm("twin", twin.ended or _most(twin))]
     return compare(world, twin, play(world, patch=patch))
 

@@ -5,6 +5,7 @@ A patch brings the harm back, not the old code. It is made in the process of a p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ from tests.neighbours.oracle import harms
 from tests.neighbours.storm_play import warm
 from tests.neighbours.storm_world import draw
 
-from holdfast.bridge import agent_runner, requests
+from holdfast.bridge import requests
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.hub import Hub
-from holdfast.bridge.tokens import Tokens
-from holdfast.runtime import tool_fault
+from holdfast.bridge.sessions import agent_runner
+from holdfast.bridge.sessions import summaries as session_summaries
+from holdfast.bridge.sessions.live_session import LiveSession
+from holdfast.runtime.failures import tool_fault
 from holdfast.supervision import directive
 from holdfast.tools import threads, toolbox
 
@@ -109,12 +113,35 @@ def xb7_requests(put: Put) -> None:
     put(requests, "_Others", Others)
 
 
+def xj1_wedge(put: Put) -> None:
+    """An agent that cancels its own task ends its runner and not its turn, which begins again with each message."""
+
+    def told(_: Any) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    put(agent_runner.AgentRunner, "_times_told", told)
+
+
+def xj1_growing(put: Put) -> None:
+    """Whoever connects waits for the end of each log, which moves away while it is read."""
+    real = LiveSession._learn
+
+    async def to_the_end(self: Any) -> None:
+        while self._known is None or self._known.seen < self.top:
+            await real(self)
+
+    put(LiveSession, "_learn", to_the_end)
+    put(session_summaries, "_PATIENCE_S", 3600.0)
+
+
 BUGS: dict[str, tuple[Callable[[Put], None], str]] = {
     each.__name__: (each, room)
     for room, bugs in {
         "tools": (xt3_exit, xt3_words, xt6, xt7_threads),
         "actors": (xt5,),
-        "bridge": (xb6, xb6_exit, xb7_lockout, xb7_requests),
+        "bridge": (xb6, xb6_exit, xb7_lockout, xb7_requests, xj1_wedge, xj1_growing),
     }.items()
     for each in bugs
 }

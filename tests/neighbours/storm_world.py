@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 NEIGHBOURS = 50
 
 SHAPES = {
-    "bridge": ("memory", "sqlite"),
+    "bridge": ("memory", "sqlite", "household"),
     "tools": ("shared", "own"),
     "actors": ("flat", "nested", "by-child", "pool", "virtual"),
     "agents": ("alone", "session"),
@@ -17,7 +17,7 @@ SHAPES = {
 """How the neighbours of a room live together."""
 
 JOBS = {
-    "bridge": ("echo", "ask", "long", "return", "list", "hook", "events", "new"),
+    "bridge": ("echo", "ask", "long", "return", "list", "hook", "events", "new", "mishap", "twice"),
     "tools": ("read", "search", "edit", "sync", "async", "many"),
     "actors": ("ask", "slow", "tell", "fail"),
     "agents": ("answer", "tool", "stream", "file"),

@@ -22,6 +22,8 @@ SHOWN = {
     "xb6_exit": 64,
     "xb7_lockout": 62,
     "xb7_requests": 56,
+    "xj1_wedge": 3,
+    "xj1_growing": 16,
 }
 """A seed, in the worlds of the bug's room, that shows the bug."""
 QUICK = ("xt5",)

@@ -15,7 +15,7 @@ from holdfast import fault_of
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.faults.fault import Attempt
 from holdfast.once.evidence import REJECTING, Ending, evidence_of
-from holdfast.runtime.evidence import evidence_in
+from holdfast.runtime.failures.evidence import evidence_in
 from holdfast.tools import ProcessError, ToolError, run
 from holdfast.tools.http import HTTPResponse, fault_of_response
 

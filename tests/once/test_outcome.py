@@ -14,12 +14,12 @@ from holdfast.faults import Fault
 from holdfast.once.outcome import (
     Drifted,
     Found,
+    InDoubt,
     Mark,
     Repeat,
     Return,
-    Run,
+    RunStep,
     StepDecision,
-    Unknown,
     decide_step,
     must_not_repeat,
     needs_start,
@@ -38,7 +38,13 @@ KNOWN = st.sampled_from([None, BEGUN, DONE, FAILED, DOUBTFUL])
 
 @pytest.mark.parametrize(
     ("known", "decision"),
-    [(None, Run()), (BEGUN, Unknown()), (DONE, Return(RESULT)), (FAILED, Repeat(unknown=False)), (DOUBTFUL, Unknown())],
+    [
+        (None, RunStep()),
+        (BEGUN, InDoubt()),
+        (DONE, Return(RESULT)),
+        (FAILED, Repeat(unknown=False)),
+        (DOUBTFUL, InDoubt()),
+    ],
 )
 def test_an_unsafe_step_that_may_have_happened_is_not_repeated(known: StepEntry | None, decision: StepDecision) -> None:
     assert decide_step(known, "unsafe") == decision
@@ -48,7 +54,7 @@ def test_an_unsafe_step_that_may_have_happened_is_not_repeated(known: StepEntry 
 @pytest.mark.parametrize(
     ("known", "decision"),
     [
-        (None, Run()),
+        (None, RunStep()),
         (BEGUN, Repeat(unknown=True)),
         (DONE, Return(RESULT)),
         (FAILED, Repeat(unknown=False)),
@@ -67,7 +73,7 @@ OTHERS = st.lists(KNOWN.filter(bool), max_size=3).map(tuple)
 @given(OTHERS)
 def test_a_new_unsafe_call_drifts_from_the_first_that_may_have_happened_and_was_not_called(others: Any) -> None:
     bound = [other for other in others if other is not FAILED]
-    assert decide_step(None, "unsafe", others) == (Drifted(bound[0]) if bound else Run())
+    assert decide_step(None, "unsafe", others) == (Drifted(bound[0]) if bound else RunStep())
 
 
 @given(KNOWN, st.sampled_from(EFFECTS), OTHERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.once.place import in_part, in_step, in_task
+from holdfast.once.place import entered, in_part, in_step, in_task, may_have_moved, parting, waits_for_its_task
 
 TEXTS = st.text(max_size=6)
 
@@ -32,3 +32,38 @@ def test_tasks_differ_by_who_began_them_their_function_and_their_arguments(
     assert known != in_task(f"{around}x", fn, args)
     assert known != in_task(around, f"{fn}x", args)
     assert known != in_task(around, fn, [*args, "x"])
+
+
+# --- the places around two calls ---
+
+
+def path(*names: str, task: str = "") -> list[str]:
+    """Places around a call, and the call. `=name` was named by the program; a task entered the first one."""
+    places = [entered(each.strip("="), task, is_named=each.startswith("=")) for each in names]
+    return [*places, entered("", "" if names else task, is_named=False)]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=3), st.lists(st.sampled_from("abc"), max_size=3))
+def test_two_calls_part_where_their_places_begin_to_differ(one: list[str], other: list[str]) -> None:
+    together = parting(path(*one), path(*other))
+    assert together == parting(path(*other), path(*one))
+    assert path(*one)[:together] == path(*other)[:together]
+    assert (path(*one) == path(*other)) == (together == max(len(one), len(other)) + 1)
+
+
+def test_a_call_has_not_moved_where_the_program_named_a_place() -> None:
+    assert may_have_moved(path("a"), path("b"))
+    assert may_have_moved(path("a"), path())
+    assert may_have_moved(path("=run", "a"), path("=run", "b"))
+    assert not may_have_moved(path("=a"), path("=b"))
+    assert not may_have_moved(path("a", "=p"), path("b"))
+    assert not may_have_moved(path(), path("a", "=p"))
+
+
+def test_a_call_waits_for_its_task_only_if_that_is_another_one_and_there() -> None:
+    ada, bob = path("a", task="t1.ada"), path("b", task="t2.bob")
+    assert waits_for_its_task(ada, bob, {"ada", "bob"})
+    assert not waits_for_its_task(ada, bob, {"bob"})
+    assert not waits_for_its_task(ada, path("b", task="t1.ada"), {"ada"})
+    assert not waits_for_its_task(ada, path("b"), {"ada"})
+    assert waits_for_its_task(ada, path(task="t2.bob"), {"ada"})

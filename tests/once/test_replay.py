@@ -229,12 +229,12 @@ def test_an_operation_around_that_was_not_there_before_makes_no_later_attempt() 
 def test_what_is_called_inside_of_a_place_that_begins_anew_are_the_same_steps() -> None:
     uses, place = Uses({}), in_step("outer@1")
     inside = identity(place=place)
-    assert not uses.has_places
+    assert not uses.by_place
     first = [take(uses, inside, places=(place,)) for _ in range(2)]
-    assert uses.has_places
+    assert uses.by_place
     outside = take(uses, PAY)
     uses.begin(place)
-    assert not uses.has_places
+    assert not uses.by_place
     assert uses.not_replayed(inside, {}, lambda: OLD) == first
     assert [take(uses, inside, places=(place,)) for _ in range(2)] == first
     assert take(uses, PAY) != outside

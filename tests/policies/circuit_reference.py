@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from circuit_bench import CLOSED, FAILURE, HALF_OPEN, OPEN, SUCCESS
@@ -88,12 +89,13 @@ class Reference:
         config, recent = self.config, self.recent(now)
         failed = sum(outcome.failed for outcome in recent)
         slow = sum(outcome.slow for outcome in recent)
-        if config.failures is not None and config.counted == "consecutive" and self.streak() >= config.failures:
+        rows = {"consecutive": config.failures, "either": max(config.failures or 0, config.volume)}
+        if config.failures is not None and self.streak() >= (rows.get(config.counted) or math.inf):
             return True
         if not recent or len(recent) < config.volume:
             return False
         return (
-            (config.failures is not None and config.counted == "window" and failed >= config.failures)
+            (config.failures is not None and config.counted != "consecutive" and failed >= config.failures)
             or (config.rate is not None and failed / len(recent) >= config.rate)
             or (config.slow_rate is not None and slow / len(recent) >= config.slow_rate)
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.faults import InvalidError
-from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place, Waiting
+from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place, Queued
 
 
 def taken(concurrency: int = 1, waiting: int | None = None) -> BulkheadMachine:
@@ -21,7 +21,7 @@ def taken(concurrency: int = 1, waiting: int | None = None) -> BulkheadMachine:
 
 def queued(machine: BulkheadMachine) -> int:
     entry = machine.acquire()
-    assert isinstance(entry, Waiting)
+    assert isinstance(entry, Queued)
     return entry.ticket
 
 
@@ -50,7 +50,7 @@ def test_nobody_overtakes_the_queue():
     machine = taken()
     first = queued(machine)
     assert machine.release() == first
-    assert isinstance(machine.acquire(), Waiting)
+    assert isinstance(machine.acquire(), Queued)
 
 
 def test_R69_a_cancelled_waiter_frees_its_place_in_the_queue_and_the_next_runs():
@@ -95,7 +95,7 @@ def test_releasing_an_empty_bulkhead_adds_no_place():
     machine = BulkheadMachine(Bulkhead(concurrency=1))
     assert machine.release() is None
     assert machine.acquire() is Place.ACQUIRED
-    assert isinstance(machine.acquire(), Waiting)
+    assert isinstance(machine.acquire(), Queued)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class EveryInterleaving(RuleBasedStateMachine):
                 self.direct += 1
             case Place.FULL:
                 assert (running, len(self.queue)) == (3, 4)
-            case Waiting(ticket=ticket):
+            case Queued(ticket=ticket):
                 assert running == 3
                 self.queue.append(ticket)
 
@@ -173,8 +173,8 @@ def test_a_ticket_may_run_beyond_the_places_and_gives_none_to_another() -> None:
     places = BulkheadMachine(Bulkhead(concurrency=1))
     places.acquire()
     first, second = places.acquire(), places.acquire()
-    assert isinstance(first, Waiting)
-    assert isinstance(second, Waiting)
+    assert isinstance(first, Queued)
+    assert isinstance(second, Queued)
     places.wake_beyond(second.ticket)
     assert (places.running, places.waiting) == (2, 1)
     assert places.release(second.ticket) is None

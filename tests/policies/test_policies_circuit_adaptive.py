@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.policies.circuit import Circuit
-from holdfast.policies.circuit.window import LEAST, MOST, Usual
+from holdfast.policies.circuit.window import LEAST, MOST, UsualRate
 
 ADAPTIVE = Circuit(failures=6, rate=None, adaptive=True)
 
@@ -65,7 +65,7 @@ def test_an_outage_teaches_nothing():
 
 
 def test_it_learns_and_forgets():
-    usual = Usual()
+    usual = UsualRate()
     for _ in range(1000):
         usual.learn(10, 10)
     assert usual.factor() == MOST
@@ -76,7 +76,7 @@ def test_it_learns_and_forgets():
 
 @given(st.lists(st.integers(0, 1000).flatmap(lambda calls: st.tuples(st.just(calls), st.integers(0, calls)))))
 def test_the_factor_is_bounded_whatever_happened(parts):
-    usual = Usual()
+    usual = UsualRate()
     for calls, bad in parts:
         usual.learn(calls, bad)
     assert LEAST <= usual.factor() <= MOST

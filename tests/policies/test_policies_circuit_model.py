@@ -16,6 +16,7 @@ WINDOW = 80.0
 CONFIGS = [
     Circuit(window=WINDOW, failures=3, rate=0.5, volume=4),
     Circuit(window=WINDOW, failures=3, counted="window", rate=None, volume=4, probes=2, successes=2),
+    Circuit(window=WINDOW, failures=3, counted="either", rate=None, volume=4),
     Circuit(window=WINDOW, failures=None, rate=0.25, volume=5, open_growth=2.0, open_cap=100.0),
     Circuit(window=WINDOW, failures=None, rate=None, slow=2.0, slow_rate=0.5, volume=3, probe_limit=8.0),
     Circuit(
@@ -33,7 +34,7 @@ CONFIGS = [
     Circuit(window=WINDOW, mode="disabled"),
     Circuit(window=WINDOW, mode="forced-open"),
 ]
-configs = st.one_of(st.sampled_from(CONFIGS[:5]), st.sampled_from(CONFIGS))
+configs = st.one_of(st.sampled_from(CONFIGS[:6]), st.sampled_from(CONFIGS))
 verdicts = st.one_of(st.sampled_from([Verdict.FAILURE, Verdict.SUCCESS]), st.sampled_from(Verdict))
 steps = st.one_of(st.integers(0, 8), st.integers(0, 400), st.sampled_from([16, 120, 240, 320])).map(lambda n: n / 4)
 

@@ -418,7 +418,7 @@ NO_RETRY_LEFT: dict[str, Any] = {"withdraw_retry": lambda: False}
         (Reason.NOT_REPEATABLE, RESET, exact(), {"proposal": GiveUp(Reason.NOT_REPEATABLE)}),
         (Reason.QUOTA, RESET, exact(), NO_RETRY_LEFT),
         (Reason.BUDGET, RESET, exact(), {"budget_spent": True}),
-        (Reason.POISON, Fault.of("PROVIDER_INTERNAL_ERROR"), Policy(), {"attempts": 3, "others": (60, 0)}),
+        (Reason.POISON, Fault.of("PROVIDER_INTERNAL_ERROR"), Policy(), {"attempts": 3, "is_poison": True}),
         (Reason.PATIENCE, Fault.of("CIRCUIT_OPEN", retry_after=3601.0), exact(wait_for_circuit=True), {}),
     ],
 )
@@ -520,37 +520,26 @@ def test_no_fallback_answers_what_may_have_happened_or_a_defect() -> None:
 INTERNAL = Fault.of("PROVIDER_INTERNAL_ERROR")
 
 
-def attempts_until_given_up(fault: Fault, others: tuple[int, int], policy: Policy | None = None) -> int:
+def attempts_until_given_up(fault: Fault, policy: Policy | None = None, *, is_poison: bool = True) -> int:
     decider = Decider(policy or Policy())
     for attempts in range(1, 40):
-        known = facts(fault, policy or Policy(), attempts=attempts, bare_attempts=3, others=others)
+        known = facts(fault, policy or Policy(), attempts=attempts, bare_attempts=3, is_poison=is_poison)
         if isinstance(decider.decide(known), GiveUp):
             return attempts
     return 40
 
 
-def test_a_request_that_fails_each_time_while_others_are_answered_is_given_up_but_never_before_the_plain_client():
-    assert attempts_until_given_up(INTERNAL, (60, 0)) == 3
-    assert attempts_until_given_up(INTERNAL, (9, 0)) == 4
-    assert attempts_until_given_up(INTERNAL, (3, 0)) == 6
-
-
-@pytest.mark.parametrize("others", [(0, 0), (0, 30), (2, 0), (19, 45)])
-def test_a_request_that_fails_as_others_do_is_not_given_up(others: tuple[int, int]):
-    assert attempts_until_given_up(INTERNAL, others) > 20
-
-
-def test_where_such_requests_failed_alone_before_the_plain_client_s_attempts_are_enough():
-    known = {"bare_attempts": 3, "fails_alone": True}
-    assert isinstance(decide(INTERNAL, Policy(), attempts=2, **known), Retry)
-    assert decide(INTERNAL, Policy(), attempts=3, **known) == GiveUp(Reason.POISON)
-    assert isinstance(decide(RESET, Policy(), attempts=3, **known), Retry)
+def test_poison_is_given_up_but_never_before_the_plain_client():
+    assert attempts_until_given_up(INTERNAL) == 3
+    assert attempts_until_given_up(INTERNAL, is_poison=False) > 20
+    assert decide(INTERNAL, Policy(), attempts=3, bare_attempts=3, is_poison=True) == GiveUp(Reason.POISON)
 
 
 def test_only_a_failure_that_a_request_can_cause_is_given_up_so():
-    assert attempts_until_given_up(Fault.of("PROVIDER_OVERLOADED"), (60, 0)) > 20
-    assert attempts_until_given_up(Fault.of("PROVIDER_INTERNAL_ERROR", retry_after=2.0), (60, 0)) > 20
-    assert attempts_until_given_up(INTERNAL, (60, 0), Policy(attempts=12)) == 12
+    assert attempts_until_given_up(RESET) > 20
+    assert attempts_until_given_up(Fault.of("PROVIDER_OVERLOADED")) > 20
+    assert attempts_until_given_up(Fault.of("PROVIDER_INTERNAL_ERROR", retry_after=2.0)) > 20
+    assert attempts_until_given_up(INTERNAL, Policy(attempts=12)) == 12
 
 
 def test_XR9_a_requested_delay_of_zero_names_no_time() -> None:

@@ -115,6 +115,25 @@ def test_a_key_that_answers_rests_no_longer_for_what_was_before():
     assert machine._keys[0].wait(13.0) == 0.0
 
 
+def test_a_key_that_was_silent_is_asked_last_for_as_long_as_it_was_silent():
+    machine = PoolMachine([1, 1])
+    machine.ended(0, machine.sent(0, 0.0), 20.0)
+    assert turns(machine, 3, now=39.9) == "bbb"
+    assert turns(machine, 1, now=39.9, waits=(0.0, 0.1).__getitem__) == "a", (
+        "it may be slow by chance, so it is better than a wait"
+    )
+    machine.heard(0, machine.sent(0, 39.9), good=True)
+    assert "a" in turns(machine, 2, now=39.9)
+
+
+def test_a_key_whose_line_is_long_is_not_ready():
+    machine = PoolMachine([1, 1, 1])
+    assert turns(machine, 3, waits=(0.5, 20.0, 0.0).__getitem__) == "ccc"
+    assert turns(machine, 1, waits=(0.5, 20.0, 0.6).__getitem__) == "a"
+    machine.limited(2, 0.0, requested=0.3)
+    assert turns(machine, 1, waits=(0.5, 20.0, 0.0).__getitem__) == "c", "it is ready before the turn of the first"
+
+
 def test_a_key_that_is_silent_while_others_answer_is_passed_over_and_then_rests():
     machine = PoolMachine([1, 1])
     silent = machine.sent(0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.policies.queue import PRIORITIES, Priority, Turn, WaitQueue
+from holdfast.policies.queue import PRIORITIES, Priority, QueueTurn, WaitQueue
 
 
 def queue_of(*calls: tuple[Priority, int]) -> WaitQueue[str]:
@@ -83,7 +83,7 @@ def test_who_leaves_is_not_taken_and_leaves_once() -> None:
     st.integers(0, 20),
 )
 def test_it_takes_in_the_order_that_it_announces(calls: list[tuple[Priority, int]], most: int, before: int) -> None:
-    queue: WaitQueue[Turn] = WaitQueue()
+    queue: WaitQueue[QueueTurn] = WaitQueue()
     turns = [queue.turn(priority, caller) for priority, caller in calls]
     for turn in turns:
         queue.join(turn, turn)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.policies.budget import NANO, Ledger, Limits, Reservation
-from holdfast.policies.reservation import Claim, ReservationQueue
+from holdfast.policies.reservation import BudgetClaim, ReservationQueue
 
 
 def dollars(usd: float, **options: Any) -> Reservation:
@@ -25,13 +25,13 @@ class Desk:
         self.queue = ReservationQueue()
         self.numbers = count()
 
-    def claim(self, ledger: Ledger, reservation: Reservation, owner: object = None) -> Claim:
+    def claim(self, ledger: Ledger, reservation: Reservation, owner: object = None) -> BudgetClaim:
         number = next(self.numbers)
-        claim = Claim(ledger, reservation, (0.0, number), number if owner is None else owner)
+        claim = BudgetClaim(ledger, reservation, (0.0, number), number if owner is None else owner)
         self.queue.join(claim)
         return claim
 
-    def settle(self, claim: Claim, usd: float) -> None:
+    def settle(self, claim: BudgetClaim, usd: float) -> None:
         claim.ledger.charge(usd=usd, settled=1)
         self.queue.leave(claim)
 
@@ -120,7 +120,7 @@ class Tree(RuleBasedStateMachine):
         self.desk = Desk()
         self.outer = Ledger(Limits(tokens=100), now=0.0)
         self.ledgers = [self.outer, *(Ledger(Limits(tokens=most), now=0.0, parent=self.outer) for most in (30, 80))]
-        self.claims: list[Claim] = []
+        self.claims: list[BudgetClaim] = []
 
     @rule(ledger=st.integers(0, 2), price=st.integers(1, 90))
     def claim(self, ledger: int, price: int) -> None:

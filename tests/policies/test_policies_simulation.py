@@ -9,13 +9,13 @@ from random import Random
 import pytest
 
 from holdfast import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, InvalidError, Ok, Policy, Quota, Runtime, recover
-from holdfast.policies.simulation import Outage, Report, simulate
+from holdfast.policies.simulation import Outage, SimulationReport, simulate
 from holdfast.testing import Midpoint, ScriptedHTTPError, VirtualClock, run
 
 HARD = Policy(circuit=None, attempts=3, backoff=Backoff(initial=1, jitter=0))
 
 
-def played(policy: Policy, seed: int = 1, **outage) -> Report:
+def played(policy: Policy, seed: int = 1, **outage) -> SimulationReport:
     return simulate(policy, Outage(**outage), Random(seed))
 
 

@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 
-from holdfast.policies.models.tool_calls import OpenCall
+from holdfast.policies.models.tool_calls import CallTracker
 
 START = {"type": "content_block_start", "content_block": {"type": "tool_use"}}
 TEXT = {"type": "content_block_start", "content_block": {"type": "text"}}
@@ -69,7 +69,7 @@ def as_objects(document):
     ],
 )
 def test_FR15_inside_a_tool_call(form, items, inside):
-    call = OpenCall()
+    call = CallTracker()
     for item in items:
         call.follow(form(item))
     assert call.inside is inside
@@ -77,7 +77,7 @@ def test_FR15_inside_a_tool_call(form, items, inside):
 
 @pytest.mark.parametrize("item", ["text", b"bytes", 5, None, {"choices": "none"}, {"choices": [None]}, object()])
 def test_an_item_that_is_no_event_changes_nothing(item):
-    call = OpenCall()
+    call = CallTracker()
     call.follow(START)
     call.follow(item)
     assert call.inside
@@ -109,7 +109,7 @@ def _in_a_generation(chunk):
 )
 def test_FR15_inside_a_tool_call_of_langchain(wrap):
     text, part, last = _langchain_chunks()
-    call = OpenCall()
+    call = CallTracker()
     seen = []
     for chunk in (text, part, text, last):
         call.follow(wrap(chunk))
@@ -120,7 +120,7 @@ def test_FR15_inside_a_tool_call_of_langchain(wrap):
 
 def test_FR15_inside_a_tool_call_of_pydantic_ai():
     part = ToolCallPart("pay", "{")
-    call = OpenCall()
+    call = CallTracker()
     seen = []
     for item in (
         PartStartEvent(index=0, part=TextPart("hi")),
@@ -138,7 +138,7 @@ def test_FR15_inside_a_tool_call_of_pydantic_ai():
 
 
 def test_FR15_inside_a_tool_call_of_the_agents_sdk():
-    call = OpenCall()
+    call = CallTracker()
     call.follow(Object(type="raw_response_event", data=as_objects(ARGUMENTS)))
     assert call.inside
     call.follow(Object(type="run_item_stream_event", item=Object(type="message_output_item")))

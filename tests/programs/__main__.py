@@ -232,6 +232,7 @@ def _found(seed: int, story: Story) -> Found:
     kinds += ["event:clock"] if any(start.clock for start in program.starts) else []
     kinds += ["event:disk"] if any(start.slow for start in program.starts) else []
     kinds += ["event:restore"] if any(start.restore for start in program.starts) else []
+    kinds += ["event:prune"] if any(start.prune for start in program.starts) else []
     kinds += ["event:behind"] if any(start.behind for start in program.starts) else []
     found = Found(seed=seed, starts=len(story.ends), kills=story.kills, end=story.end, kinds=kinds)
     if story.wrong:

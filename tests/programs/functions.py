@@ -141,6 +141,56 @@ from holdfast.tasks.stages import Go
 async def plain(work) -> str:
     return work.stage
 """,
+    "act": """
+from holdfast import Tries
+from holdfast.tasks.stages import END
+
+
+@tool(effect="unsafe")
+async def act(work) -> str:
+    answer = await bank.post("act", work.stage.split()[-1])
+    return answer["id"]
+
+
+def look_up(key, work):
+    return find(key, work.stage)
+
+
+@tool(effect="unsafe", verify=look_up)
+async def act_checked(work) -> str:
+    answer = await bank.post("act", work.stage.split()[-1])
+    return answer["id"]
+
+
+async def look(work) -> str:
+    return "looked"
+""",
+    "ways": """
+from holdfast import Fault, HoldfastError, Task, TaskError, TaskSystem
+from holdfast.tasks import Decomposition, Status, TaskResult
+
+
+def otherwise(task, fault):
+    return task.with_(prompt=f"In another way: {task.prompt}", turns=None)
+
+
+async def halves(task, fault, left):
+    name = task.prompt.split()[-1]
+    return Decomposition([task.with_(prompt=f"{half}: {name}", turns=None) for half in (1, 2)], "concatenate")
+
+
+def is_in_doubt(fault) -> bool:
+    return "TOOL_OUTCOME_UNKNOWN" in (fault.code, fault.context.get("subtask_code"))
+
+
+async def wait() -> str:
+    return "later"
+
+
+def asks(description: str, **more) -> TaskResult:
+    request = {"type": "atomic", "description": description, **more}
+    return TaskResult(status=Status.CONTINUATION, notes={"subtask_request": request})
+""",
     "loop": """
 from holdfast import Task, TaskSystem
 from holdfast.tasks import DirectorLoop

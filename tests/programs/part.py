@@ -93,6 +93,8 @@ class Element:
     cannot be told apart. "later": when it is run again, because a turn without a key is new each time."""
     odd: tuple[str, ...] = tuple(ODD)
     """What may be odd about its first name."""
+    oddly: float = 0.4
+    """How often something is."""
     inserts: bool = False
     """Whether an edit may put a further name before its own."""
     alone: bool = False
@@ -119,6 +121,7 @@ def element(
     times: int = 1,
     may_refuse: str = "",
     odd: tuple[str, ...] = tuple(ODD),
+    oddly: float = 0.4,
     inserts: bool = False,
     alone: bool = False,
     weight: int = 1,
@@ -127,7 +130,7 @@ def element(
 
     def keep(render: Callable[[Part, Style], Iterator[str]]) -> Callable[[Part, Style], Iterator[str]]:
         ELEMENTS[render.__name__] = Element(
-            render, tuple(whats.split()), functions, names, times, may_refuse, odd, inserts, alone, weight
+            render, tuple(whats.split()), functions, names, times, may_refuse, odd, oddly, inserts, alone, weight
         )
         return render
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.programs.program import Start
-from tests.programs.starts import End, run, settle, warm
+from tests.programs.starts import End, prune, run, settle, warm
 from tests.programs.world import EFFECTS, SAID, written
 
 if TYPE_CHECKING:
@@ -174,6 +174,9 @@ class _Play:
 
     def _start(self, start: Start) -> End:
         self._keep_or_restore(start)
+        # A server keeps the sessions of all programs.
+        if start.prune and self._session == "work":
+            prune(self._folder, self._store)
         source = self._program.source(edited=start.edited, store=self._store, session=self._session)
         end = run(source, self._folder, start)
         warm(self._folder)

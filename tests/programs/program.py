@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.programs import (
     elements,  # noqa: F401 - it registers its parts
     elements_tasks,  # noqa: F401 - and so does this
+    elements_ways,  # noqa: F401 - and this
     world,
 )
 from tests.programs.functions import FUNCTIONS
@@ -94,9 +95,9 @@ _OFTEN = {"insert": 8, "wrap": 8, "move": 8}
 
 _TURNS_WITHOUT_KEYS = ("turns", "turns_same", "turns_one_fails", "turn_loop")
 
-EVENTS = {"disk": 0.4, "clock": 0.2, "restore": 0.1, "behind": 0.1, "reopen": 0.25, "nobody": 0.25}
+EVENTS = {"disk": 0.4, "clock": 0.2, "restore": 0.1, "behind": 0.1, "prune": 0.2, "reopen": 0.25, "nobody": 0.25}
 """What happens to a program, and how often. disk: commits take milliseconds. clock: the wall clock jumps between two starts. restore: the store is set back to a backup. behind: the same under the running program.
-reopen: the program opens its session twice. nobody: no person is attached; questions and doubts are settled at the store, between two
+prune: between two starts somebody drops what need not be kept. reopen: the program opens its session twice. nobody: no person is attached; questions and doubts are settled at the store, between two
 starts."""
 
 KNOWN: dict[str, str] = {}
@@ -115,8 +116,8 @@ _AGAIN = 0.3
 """How often each start is killed at the same effect."""
 _WHOLE = 0.4
 """How often nobody kills the run before the edit."""
-_ODD = 0.4
-"""How often something is odd about the first name of a part."""
+_PRUNED = 0.6
+"""How often something is dropped before a start of a program that this happens to."""
 
 _QUICK = "QUICK = Policy(attempts=3, backoff=Backoff(initial=0.001))"
 _MODULE = """
@@ -152,6 +153,8 @@ class Start:
     restore: bool = False
     slow: bool = False
     """Each commit takes a while."""
+    prune: bool = False
+    """Before it, what need not be kept is dropped from the store."""
     behind: tuple[int, int] | None = None
     """Under the running program the store is set back, to what it was at one mark, at a later one."""
 
@@ -184,6 +187,8 @@ class Program:
         """
         if "set back" in message:
             return self.restored()
+        if "holdfast sessions prune" in message:
+            return any(start.prune for start in self.starts)
         words = set(re.findall(r"\w+", message))
         edited = self.edit != "" and any(start.edited for start in self.starts)
         return any(
@@ -283,6 +288,10 @@ def draw(seed: int, switches: Iterable[str] = SWITCHES, *, kills: int = 5, start
     if not starts:
         return program
     program = schedule(program, rng, kills, clock=happens["clock"], restore=happens["restore"])
+    if happens["prune"]:
+        program = replace(
+            program, starts=tuple(replace(start, prune=rng.random() < _PRUNED) for start in program.starts)
+        )
     if happens["disk"]:
         program = replace(program, starts=tuple(replace(start, slow=True) for start in program.starts))
     return _set_back(program, rng) if happens["behind"] and not happens["restore"] and program.starts else program
@@ -308,7 +317,7 @@ def _part(rng: Random, kind: str, names: Iterable[str], on: set[str]) -> Part:
     element = ELEMENTS[kind]
     who = tuple(next(iter(names)) for _ in range(element.names))
     odds = [odd for odd in element.odd if f"odd:{odd}" in on]
-    odd = rng.choice(odds) if odds and rng.random() < _ODD else ""
+    odd = rng.choice(odds) if odds and rng.random() < element.oddly else ""
     return Part(kind, who, odd, rng.randrange(60))
 
 

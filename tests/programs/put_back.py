@@ -10,17 +10,23 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.agents import once as agents_once  # noqa: F401 - loaded, so that its parts can be patched
 from holdfast.once import replay
 from holdfast.once.identity import function_name
-from holdfast.runtime.left_behind import LeftBehind
-from holdfast.sessions import call, doubts, journal, openings, place, session, siblings, step_runner
+from holdfast.runtime.acts import watch_acts
+from holdfast.runtime.failures.left_behind import LeftBehind
+from holdfast.sessions import call, doubts, journal, openings, place, retention, session, siblings, step_runner
 from holdfast.sessions.callee import given_hash
 from holdfast.sessions.repeated_turns import EqualTurnSteps
 from holdfast.sessions.step_runner import StepRunner
 from holdfast.stores import Commit
 from holdfast.stores.sqlite.high_water import HighWater
 from holdfast.tasks import director, performer
+from holdfast.tasks import system as tasks_system
+from holdfast.tasks.stages import act as stages_act
+from holdfast.tasks.stages import run as stages_run
 from holdfast.tasks.workflows import run as workflow_run
 
 if TYPE_CHECKING:
@@ -165,6 +171,57 @@ def xt1(put: Put) -> None:
     put(LeftBehind, "runs", lambda *_: False)
 
 
+def xw1(put: Put) -> None:
+    """After an unsafe Act in doubt the machine goes on with its stages, though not with another attempt."""
+    real = stages_run.StageRun.failed_or
+    must_not_repeat = stages_run.must_not_repeat
+
+    async def failed_or(self: Any, work: Any, contract: Any = None) -> Any:
+        ended = await real(self, work, contract)
+        is_final = ended.fault is not None and contract is not None and must_not_repeat(contract.effect, ended.fault)
+        return msgspec.structs.replace(ended, is_final=True) if is_final else ended
+
+    put(stages_run.StageRun, "failed_or", failed_or)
+    put(stages_run, "must_not_repeat", lambda *_: False)
+
+
+def xw2(put: Put) -> None:
+    """A task is done in another way after an unsafe call that happened, or may have."""
+    put(tasks_system, "_is_final", lambda _: False)
+
+
+def xw3(put: Put) -> None:
+    """Doubts in the turn in flight and outside of turns do not see each other."""
+    put(StepRunner, "_doubts_elsewhere", lambda self, _: self._memory.doubts)
+
+
+def xw4(put: Put) -> None:
+    """What turns without a key did is dropped with the rest."""
+
+    async def first_needed(_: Any, __: Any, before: int) -> int:
+        return before
+
+    put(retention, "_first_needed", first_needed)
+
+
+def xw5(put: Put) -> None:
+    """A call of a stage's function in doubt is a failed one for its next attempt."""
+    put(stages_act, "must_not_repeat", lambda *_: False)
+
+
+def xw6(put: Put) -> None:
+    """What the agent of a task has called does not count for the task."""
+    real = performer.performed
+
+    async def performed(name: str, by: Any, *given: Any) -> Any:
+        with watch_acts() as acts:
+            if performer.is_agent(by):
+                acts._around = None
+            return await real(name, by, *given)
+
+    put(sys.modules["holdfast.tasks.execution"], "performed", performed)
+
+
 BUGS: dict[str, Callable[[Put], None]] = {
     bug.__name__: bug
     for bug in (
@@ -186,6 +243,12 @@ BUGS: dict[str, Callable[[Put], None]] = {
         xk4,
         xk5,
         xt1,
+        xw1,
+        xw2,
+        xw3,
+        xw4,
+        xw5,
+        xw6,
     )
 }
 """By the finding that each of them was."""

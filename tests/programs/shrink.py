@@ -40,7 +40,11 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, starts=())
     if len(program.starts) > 1:
         # One kill, at the first moment that does it.
-        kept = [replace(start, kill=None) for start in program.starts if start.restore or start.back_up or start.behind]
+        kept = [
+            replace(start, kill=None)
+            for start in program.starts
+            if start.restore or start.back_up or start.behind or start.prune
+        ]
         edited = any(start.edited for start in program.starts)
         if not kept:
             yield from (replace(program, starts=_one(number, edited=edited)) for number in range(1, _MARKS))
@@ -54,6 +58,8 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, attended=True)
     if any(start.clock for start in program.starts):
         yield replace(program, starts=tuple(replace(start, clock=0.0) for start in program.starts))
+    if any(start.prune for start in program.starts):
+        yield replace(program, starts=tuple(replace(start, prune=False) for start in program.starts))
     if any(start.slow for start in program.starts):
         yield replace(program, starts=tuple(replace(start, slow=False) for start in program.starts))
     for number, part in enumerate(program.parts):

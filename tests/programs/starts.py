@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 from tests.programs import world
 
 from holdfast import HoldfastError, OutcomeUnknownError
-from holdfast.sessions import answer, pending, resolve_step
+from holdfast.sessions import answer, pending, resolve_step, retention
 from holdfast.sessions.admin import overview
 from holdfast.stores import open_store
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.testing.crashtest.inside import forks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from tests.programs.program import Start
 
-__all__ = ["End", "run", "settle", "warm"]
+__all__ = ["End", "prune", "run", "settle", "warm"]
 
 LIMIT_S = 20.0
 """After so long a start hangs."""
@@ -200,13 +200,29 @@ def settle(folder: Path, store: str, session: str) -> None:
                 given = await world.Person().ask(question)
                 await answer(opened, session, question.id, given.value, by="person")
 
+    _at_the_store(folder, person)
+
+
+def prune(folder: Path, store: str) -> None:
+    """Drop what need not be kept, as `holdfast sessions prune` does."""
+
+    async def person() -> None:
+        async with open_store(store) as opened:
+            await retention.prune(opened, retention.Retention(entries=0), time.time())
+
+    _at_the_store(folder, person)
+
+
+def _at_the_store(folder: Path, person: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Let somebody do something at the store, in a process of its own."""
+
     def program() -> None:
         asyncio.run(person())
         _leave()
 
     pid = forks.start(program, str(folder), output=str(folder / ".output"), errors=str(folder / ".person"))
     if forks.wait(pid, LIMIT_S) != 0:
-        raise RuntimeError(f"the person could not answer: {(folder / '.person').read_text()[-3_000:]}")
+        raise RuntimeError(f"the person could not do it: {(folder / '.person').read_text()[-3_000:]}")
 
 
 def warm(folder: Path) -> None:

@@ -12,7 +12,7 @@ from tests.programs.part import ELEMENTS, ODD
 from tests.programs.program import EDITS, KNOWN, SWITCHES, Program, draw
 
 ROOT = Path(__file__).parents[2]
-SEEDS = range(1, 401)
+SEEDS = range(1, 601)
 RARE = 3
 """Each switch occurs in so many of the programs at least."""
 
@@ -29,6 +29,7 @@ def switches_of(program: Program) -> set[str]:
         "event:clock": any(start.clock for start in starts),
         "event:disk": any(start.slow for start in starts),
         "event:restore": any(start.restore for start in starts),
+        "event:prune": any(start.prune for start in starts),
         "event:behind": any(start.behind for start in starts),
         "event:reopen": program.reopen,
         "event:nobody": not program.attended,
@@ -108,7 +109,7 @@ def test_a_planted_bug_is_found_and_shrunk(kind: str):
 
 
 BUGS = (
-    "xd1 xd2 xd3 xd4_tasks xd4_modules xd5 xd6 xd8 xd9 xd14 xd16 xd17 xd19 xk1 xk2 xk4 xk5 xt1".split()  # noqa: SIM905 - one line
+    "xd1 xd2 xd3 xd4_tasks xd4_modules xd5 xd6 xd8 xd9 xd14 xd16 xd17 xd19 xk1 xk2 xk4 xk5 xt1 xw1 xw2 xw3 xw4 xw5 xw6".split()  # noqa: SIM905 - one line
 )
 """By name: the module that puts them back loads every room that had a bug."""
 

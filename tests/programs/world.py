@@ -131,7 +131,7 @@ class Person:
 class Model:
     """A model that calls a tool once for each of these names, one after the other or all at once, and then says that it is done.
 
-    Without names it takes those of the prompt.
+    Without names it takes those of the prompt. Instead of saying that it is done, it calls the tool `then` for ever.
     """
 
     name = "scripted/model"
@@ -145,9 +145,11 @@ class Model:
         at_once: bool = False,
         argument: str = "who",
         remembers: bool = False,
+        then: str = "",
     ) -> None:
         self._tool, self._names, self._at_once, self._argument = tool, names, at_once, argument
         self._remembers = remembers
+        self._then = then
 
     async def exchange(self, request: Any) -> Reply:
         mark("model")
@@ -161,6 +163,9 @@ class Model:
         names = given[done:] if self._at_once else given[done : done + 1]
         if self._remembers and done == len(prompts):
             names = []
+        if not names and self._then:
+            waiting = ToolCall(id=f"wait-{len(messages)}", name=self._then, arguments={})
+            return Reply(calls=(waiting,), stop="tools", model="scripted")
         if not names:
             return Reply(text="done", model="scripted")
         calls = tuple(

@@ -299,3 +299,34 @@ def test_a_call_that_was_cut_off_is_left_out_of_what_goes_back():
     events[-2] = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 5}}
     reply = Wire(*events, stream=True).reply("anthropic")
     assert (reply.calls, reply.blocks) == ((), (THINKING,))
+
+
+HALF_SAID = {"type": "text", "text": "a \ud83d b"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("anthropic", message("tool_use", HALF_SAID, {**USE, "input": {"city": "Oslo"}})),
+        (
+            "anthropic",
+            message(
+                "tool_use",
+                {"type": "thinking", "thinking": "\ud83d", "signature": "s"},
+                HALF_SAID,
+                {"type": "text", "text": "\n"},
+                {**USE, "input": {"city": "Oslo"}},
+            ),
+        ),
+        ("openai", response("completed", output("a \ud83d b"), called(WHOLE))),
+        ("xai", completion("tool_calls", content="a \ud83d b", tool_calls=[function(WHOLE)])),
+    ],
+)
+def test_an_answer_with_half_a_character_can_be_sent_back(kind, body):
+    wire = Wire(body)
+    reply = wire.reply(kind)
+    assert reply.text.strip() == "a \ufffd b"
+    assert [call.arguments for call in reply.calls] == [{"city": "Oslo"}]
+    turns = (User(text="?"), reply.message, ToolResult(id="1", text="rain"))
+    wire.reply(kind, Request(messages=turns, tools=(TOOL,)))
+    assert "\ufffd" in json.dumps(wire.sent[-1], ensure_ascii=False)

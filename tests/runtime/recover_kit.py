@@ -11,7 +11,7 @@ from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, CircuitStat
 from holdfast.policies.circuit import GRADED, PROVIDER
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import Recovery
-from holdfast.runtime.target_state import TargetState
+from holdfast.runtime.targets.target_state import TargetState
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
 
 THREE = Policy(profile="stud", circuit=PROVIDER, timeout=60.0, deadline=120.0, wait_for_circuit=False)

@@ -15,7 +15,7 @@ from holdfast import Budget, Circuit, Err, InvalidError, Ok, Policy, Runtime, re
 from holdfast.config import Config, ConfigError, load, read
 from holdfast.events import Observed, SuppressedError
 from holdfast.runtime import use_runtime
-from holdfast.runtime.observation import Observation
+from holdfast.runtime.operation.observation import Observation
 from holdfast.testing import VirtualClock, run, script
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from recover_kit import World
 
 from holdfast import Policy
-from holdfast.runtime.plan import MAX_PLANS, Plan, PlanCache
+from holdfast.runtime.operation.plan import MAX_PLANS, Plan, PlanCache
 
 
 def cache_of(world: World) -> tuple[PlanCache, list[tuple[str, int]]]:

@@ -32,7 +32,7 @@ from holdfast import (
 from holdfast.events import (
     Recovered,
 )
-from holdfast.runtime.recovery_warnings import RecoveryWarning
+from holdfast.runtime.operation.recovery_warnings import RecoveryWarning
 
 
 class AsyncCallable:

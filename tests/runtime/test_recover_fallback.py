@@ -29,7 +29,7 @@ from holdfast import (
 from holdfast.classify import Verdict
 from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError, write_document
 from holdfast.events.lines import LogLines
-from holdfast.runtime.cache import MemoryCache, Missing, key_of
+from holdfast.runtime.fallbacks.cache import MemoryCache, Missing, key_of
 from holdfast.testing import ScriptedHTTPError, script
 
 ONCE = Policy(attempts=1, circuit=LOOSE)

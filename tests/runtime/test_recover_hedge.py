@@ -14,7 +14,7 @@ from recover_kit import LOOSE, Always, World, assert_places_free, reset, settled
 from holdfast import DeadlineError, Hedge, InvalidError, Policy, Quota, Runtime, recover
 from holdfast.events import SuppressedError
 from holdfast.policies.hedge import ENOUGH
-from holdfast.runtime.recovery_warnings import RecoveryWarning
+from holdfast.runtime.operation.recovery_warnings import RecoveryWarning
 
 
 class Race:

@@ -27,14 +27,14 @@ SOURCE = Path(holdfast.__file__).parent
 CRITICAL = tuple(
     str(SOURCE / name)
     for name in (
-        "runtime/limiter.py",
+        "runtime/targets/limiter.py",
         "runtime/locks.py",
-        "runtime/reservations.py",
-        "runtime/reserve.py",
-        "runtime/charges.py",
-        "runtime/drivers.py",
-        "runtime/operation.py",
-        "runtime/target_state.py",
+        "runtime/budgets/reservations.py",
+        "runtime/budgets/reserve.py",
+        "runtime/budgets/charges.py",
+        "runtime/operation/drivers.py",
+        "runtime/operation/operation.py",
+        "runtime/targets/target_state.py",
         "policies/bulkhead.py",
         "policies/budget.py",
         "policies/queue.py",

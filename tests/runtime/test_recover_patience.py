@@ -10,7 +10,7 @@ from recover_kit import Always, Flaky, World, reset
 
 from holdfast import BATCH, INTERACTIVE, PATIENT, CircuitOpenError, Policy, recover
 from holdfast.events import SuppressedError
-from holdfast.runtime.cache import MemoryCache
+from holdfast.runtime.fallbacks.cache import MemoryCache
 from holdfast.testing import ScriptedHTTPError
 
 SOON = 5.0
@@ -200,6 +200,47 @@ def test_a_fallback_answers_after_three_attempts() -> None:
     call.fn.fallback(Flaky(value="other").acall)
     assert call() == "other"
     assert call.work.calls == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds", "took"),
+    [
+        (None, 4, 8.0),
+        (None, 5, 5.0),
+        (None, 9, 0.0),
+        (None, 200, 0.0),
+        (Policy(deadline=300), 30, 0.0),
+        (Policy(has_fallback=False), 30, 90.0),  # and the next one does not fit into the patience of 120 s
+        (Policy(patience=70), 30, 60.0),
+        (Policy(attempts=2), 30, 30.0),
+    ],
+)
+def test_a_long_delay_that_the_service_names_is_not_waited_for_before_a_fallback(
+    policy: Policy | None, seconds: int, took: float
+) -> None:
+    call = Call(policy, lambda: ScriptedHTTPError(429, {"retry-after": str(seconds)}))
+    call.fn.fallback(Flaky(value="other").acall)
+    assert call() == "other"
+    assert call.world.now == took
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds", "took"),
+    [
+        (None, 5, 20.0),
+        (None, 20, 20.0),
+        (None, 200, 0.0),
+        (Policy(patience=70), 30, 60.0),
+        (Policy(attempts=2), 30, 30.0),
+    ],
+)
+def test_a_long_delay_that_the_service_names_is_not_waited_for_before_a_degraded_answer(
+    policy: Policy | None, seconds: int, took: float
+) -> None:
+    call = Call(policy, lambda: ScriptedHTTPError(429, {"retry-after": str(seconds)}))
+    call.fn.degraded(sorry)
+    assert call() == "sorry"
+    assert call.world.now == took
 
 
 def test_a_fallback_whose_condition_is_not_met_does_not_shorten_the_patience() -> None:

@@ -8,8 +8,8 @@ from holdfast import Budget, HoldfastError, OutcomeUnknownError, Policy, Quota, 
 from holdfast.faults import Fault
 from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import Plan
 from holdfast.testing import VirtualClock, use_runtime
 
 

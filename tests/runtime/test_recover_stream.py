@@ -34,8 +34,8 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.stream import ALIVE, BlockingStream, StreamOf
+from holdfast.runtime.operation.plan import Plan
+from holdfast.runtime.streams.stream import ALIVE, BlockingStream, StreamOf
 
 STEADY = Policy(circuit=LOOSE)
 

@@ -13,10 +13,10 @@ from recover_kit import LOOSE, World, assert_places_free, reset
 
 from holdfast import Budget, Fault, HoldfastError, Policy, StreamCutError, fault_of
 from holdfast.events import AttemptStarted, Cancelled, Failed, Recovered
-from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.flow import Dialect, Ending, Opening, Used
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.plan import Plan
+from holdfast.runtime.streams.flow import Ending, Opening, StreamDialect, Used
+from holdfast.runtime.streams.stream import BlockingStream, Stream, StreamOf
 
 STEADY = Policy(circuit=LOOSE, concurrency=1)
 
@@ -33,7 +33,7 @@ def reported(item: Any, source: Any) -> Exception | None:
     return item if isinstance(item, Exception) else None
 
 
-WORDS = Dialect(
+WORDS = StreamDialect(
     opens=lambda item: item in ("begin", "role"),
     fragment=lambda item: item == "call",
     ends=lambda item: item == "end",
@@ -74,7 +74,7 @@ class Raise:
 class Read:
     """A stream that is read to its end, in a thread or in a task."""
 
-    def __init__(self, is_async: bool, *scripts: list[Any], dialect: Dialect = WORDS, **options: Any) -> None:
+    def __init__(self, is_async: bool, *scripts: list[Any], dialect: StreamDialect = WORDS, **options: Any) -> None:
         self.world, self.scripts, self.items = World(), Scripts(*scripts), []
         self.error: BaseException | None = None
         plan = Plan("a", options.pop("policy", STEADY), runtime=self.world.runtime)
@@ -148,7 +148,7 @@ def test_a_reported_failure_after_the_first_content_is_handed_on_and_counts_at_t
 
 @both
 def test_a_dialect_may_raise_reported_failures_also_after_the_first_content(is_async: bool) -> None:
-    dialect = Dialect(failure=reported, raises_failures=True)
+    dialect = StreamDialect(failure=reported, raises_failures=True)
     read = Read(is_async, ["a", reset()], dialect=dialect)
     assert (read.items, type(read.error)) == (["a"], StreamCutError)
 
@@ -619,7 +619,7 @@ def test_an_end_is_complete_only_with_its_last_item() -> None:
     complete = Ending(WORDS)
     complete.note("end")
     complete.check()
-    Ending(Dialect()).check()
+    Ending(StreamDialect()).check()
 
 
 def test_a_later_report_of_usage_replaces_the_counts_that_it_has() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Backoff, Budget, Circuit, InvalidError, Policy, Runtime, StreamCutError, fault_of, recover
 from holdfast.events import AttemptStarted, Failed, Fallback, Recovered, SuppressedError
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.stream import BlockingStream, StreamOf
+from holdfast.runtime.operation.plan import Plan
+from holdfast.runtime.streams.stream import BlockingStream, StreamOf
 from holdfast.testing import Capture, VirtualClock, run
 from holdfast.testing import use_runtime as using
 

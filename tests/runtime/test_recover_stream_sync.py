@@ -9,7 +9,7 @@ from recover_kit import LOOSE, World, reset
 
 from holdfast import InvalidError, Policy, StreamCutError, recover
 from holdfast.events import Fallback, Recovered
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.operation.plan import Plan
 from holdfast.runtime.recover import Recovery
 
 STEADY = Policy(circuit=LOOSE)

@@ -14,9 +14,9 @@ from anthropic import Anthropic, AsyncAnthropic
 from recover_kit import LOOSE, World
 
 from holdfast import Policy
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.operation.plan import Plan
+from holdfast.runtime.operation.recovery_warnings import RecoveryWarning
 from holdfast.runtime.recover import Recovery
-from holdfast.runtime.recovery_warnings import RecoveryWarning
 
 REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 

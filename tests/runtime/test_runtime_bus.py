@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 
 import pytest
 
@@ -44,6 +45,20 @@ def test_a_reader_waits_for_the_next_event_and_ends_when_closed(runtime):
     run(main(), clock=runtime.clock)
     assert heard == [Recovered]
     assert not runtime.bus.wants(Recovered)
+
+
+def test_a_handler_of_the_log_that_raises_breaks_no_call():
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError(record)
+
+    runtime = Runtime(clock=VirtualClock(), log=True)
+    log, broken = logging.getLogger("holdfast"), Broken()
+    log.addHandler(broken)
+    try:
+        assert recover("claude", runtime=runtime).call(script("503, ok:hi")) == "hi"
+    finally:
+        log.removeHandler(broken)
 
 
 def test_a_reader_without_references_is_unsubscribed(runtime):

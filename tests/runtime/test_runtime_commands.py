@@ -14,8 +14,8 @@ from holdfast import Backoff, Policy, Runtime, recover
 from holdfast.events import Cancelled, Commanded, Failed, Fallback, Recovered, Retry
 from holdfast.faults import AbortedError
 from holdfast.runtime import commands as room
-from holdfast.runtime.drivers import drive_async
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.operation.drivers import drive_async
+from holdfast.runtime.operation.operation import Operation
 from holdfast.testing import Capture, Midpoint, VirtualClock
 
 SLOW = Policy(attempts=3, circuit=LOOSE)

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import HoldfastError, Policy, Runtime, recover
 from holdfast.faults import AbortedError
-from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.limiter import limiter_for
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.operation.drivers import drive, drive_async
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.targets.limiter import limiter_for
 from holdfast.testing import VirtualClock, run
 
 

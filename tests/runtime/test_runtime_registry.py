@@ -7,8 +7,8 @@ import pytest
 from holdfast import Circuit, Fault, InvalidError, Policy, Quota
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import Permit, Rejection, Verdict
-from holdfast.policies.queue import Turn
-from holdfast.runtime.registry import Registry, TargetState
+from holdfast.policies.queue import QueueTurn
+from holdfast.runtime.targets.registry import Registry, TargetState
 
 OPENS_AT_ONCE = Policy(circuit=Circuit(failures=1, open_for=10))
 
@@ -19,7 +19,7 @@ def state_with(policy: Policy) -> TargetState:
     return state
 
 
-TURN = Turn("normal", 0, 0)
+TURN = QueueTurn("normal", 0, 0)
 
 
 def open_circuit(state: TargetState) -> None:

@@ -10,7 +10,7 @@ import pytest
 from recover_kit import LOOSE, World
 
 from holdfast import Policy, StreamCutError, fault_of
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.operation.plan import Plan
 from holdfast.runtime.recover import Recovery
 
 

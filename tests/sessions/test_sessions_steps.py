@@ -12,7 +12,7 @@ from sessions_kit import Crash, FailingStore, code_of, killed, square
 
 from holdfast import OutcomeUnknownError, Policy, Runtime, recover, tool
 from holdfast.faults import HoldfastError, InvalidError, Ok
-from holdfast.once.outcome import Drifted, Repeat, Return, Run, Unknown, decide_step, needs_start
+from holdfast.once.outcome import Drifted, InDoubt, Repeat, Return, RunStep, decide_step, needs_start
 from holdfast.once.records import StepEnded, StepStarted
 from holdfast.runtime.tool import call_key
 from holdfast.sessions import Session
@@ -83,14 +83,14 @@ def ended(*, ok: bool, unknown: bool = False) -> StepEnded:
 @pytest.mark.parametrize(
     ("known", "effect", "decided"),
     [
-        (None, None, Run()),
-        (None, "unsafe", Run()),
-        (started("unsafe"), "unsafe", Unknown()),
+        (None, None, RunStep()),
+        (None, "unsafe", RunStep()),
+        (started("unsafe"), "unsafe", InDoubt()),
         (started(), None, Repeat(unknown=True)),
         (started("keyed"), "keyed", Repeat(unknown=True)),
         (started("read"), "read", Repeat(unknown=True)),
         (ended(ok=False), "unsafe", Repeat(unknown=False)),
-        (ended(ok=False, unknown=True), "unsafe", Unknown()),
+        (ended(ok=False, unknown=True), "unsafe", InDoubt()),
         (ended(ok=False, unknown=True), "idempotent", Repeat(unknown=True)),
     ],
 )
@@ -104,8 +104,8 @@ def test_B102_what_is_decided_about_a_step(known: Any, effect: Any, decided: Any
         (None, "unsafe", ended(ok=True), Drifted(ended(ok=True))),
         (None, "unsafe", started("unsafe"), Drifted(started("unsafe"))),
         (None, "unsafe", ended(ok=False, unknown=True), Drifted(ended(ok=False, unknown=True))),
-        (None, "unsafe", ended(ok=False), Run()),
-        (None, "keyed", ended(ok=True), Run()),
+        (None, "unsafe", ended(ok=False), RunStep()),
+        (None, "keyed", ended(ok=True), RunStep()),
         (ended(ok=False), "unsafe", ended(ok=True), Repeat(unknown=False)),
     ],
 )

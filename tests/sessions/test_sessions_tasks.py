@@ -478,11 +478,12 @@ def test_drift_shows_a_call_that_this_run_has_not_made() -> None:
 
 @pytest.mark.parametrize("names", [("ada", "bob"), (17, 18)])
 @pytest.mark.parametrize("how", ["step", "task", "step_or_ask"])
-def test_a_task_does_not_get_the_unsafe_result_of_another_one_that_is_slow(names: Any, how: str) -> None:
+@pytest.mark.parametrize("effect", ["unsafe", "read"])
+def test_a_task_does_not_get_the_result_of_another_one_that_is_slow(names: Any, how: str, effect: Any) -> None:
     orders: list[str] = []
     got: dict[Any, str] = {}
 
-    @tool(effect="unsafe")
+    @tool(effect=effect)
     async def new_order(amount: int) -> str:
         orders.append(f"order {len(orders)}")
         return orders[-1]

@@ -330,10 +330,14 @@ def test_XB5_a_call_that_does_not_fit_is_opened_before_it_can_be_approved():
         )
         await person.sees("o shows them")
         assert "rm -rf" not in person.seen
+        # What is typed before a prompt stands there is dropped, so each line waits for its own prompt.
+        await person.sees("[y/n] ")
         person.type("y\n")
         await person.sees("Read the rest first")
+        await person.sees("[y/n] ", times=2)
         person.type("o\n")
         await person.sees("; rm -rf /⟨U+202E⟩")
+        await person.sees("[y/n] ", times=3)
         person.type("y\n")
         assert (await asked).value is True
 

@@ -13,7 +13,7 @@ from sessions_kit import next_run
 
 from holdfast import NOT_HAPPENED, Happened, HoldfastError, OutcomeUnknownError, Policy, call_key, recover, tool
 from holdfast.faults import Fault, InvalidError
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
 from holdfast.tools import ToolError

@@ -12,7 +12,7 @@ import pytest
 from holdfast.faults import HoldfastError
 from holdfast.stores import Commit, MemoryStore, NewAudit, NewSession, SqliteStore, verify_store
 from holdfast.stores.chain import GENESIS, link
-from holdfast.stores.verification import Head, unaudited
+from holdfast.stores.verification import ChainHead, unaudited
 
 
 def audit(n, note="fine"):
@@ -238,7 +238,7 @@ def test_only_the_named_chains():
     async def main():
         store = MemoryStore()
         await fill(store)
-        return await verify_store(store, chains=("beta",), anchor=(Head(chain="alpha", seq=9, hash="x"),))
+        return await verify_store(store, chains=("beta",), anchor=(ChainHead(chain="alpha", seq=9, hash="x"),))
 
     result = asyncio.run(main())
     assert (result.sound, [head.chain for head in result.heads]) == (True, ["beta"])

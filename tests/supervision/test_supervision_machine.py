@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from holdfast import Backoff, InvalidError
 from holdfast.supervision.decision import Close, Finish, GiveUp, Restarting, Start, Stop, Wait
 from holdfast.supervision.exits import Error, Killed, Normal, Shutdown
-from holdfast.supervision.intensity import Rules, Window
-from holdfast.supervision.machine import Machine
+from holdfast.supervision.intensity import RestartWindow, Rules
+from holdfast.supervision.machine import SupervisorMachine
 from holdfast.supervision.spec import ChildSpec
 
 CHANCE = random.Random(0)
@@ -49,7 +49,7 @@ class World:
             )
             for number, each in enumerate(wanted)
         ]
-        self.machine = Machine(rules, self.specs)
+        self.machine = SupervisorMachine(rules, self.specs)
         self.order = [spec.id for spec in self.specs]
         self.running: dict[str, int] = {}
         self.waits: list[tuple[float, Wait]] = []
@@ -161,7 +161,7 @@ def test_whatever_happens_the_decisions_keep_the_rules(rules, wanted, actions):
 @given(st.integers(0, 4), st.lists(st.floats(0, 30), max_size=40))
 def test_never_more_restarts_in_a_window_than_allowed_and_never_fewer(limit, gaps):
     rules = Rules(max_restarts=limit, window=10)
-    window, now, allowed = Window(), 0.0, []
+    window, now, allowed = RestartWindow(), 0.0, []
     for gap in gaps:
         now += gap
         recent = [at for at in allowed if at >= now - 10]
@@ -173,7 +173,7 @@ def test_never_more_restarts_in_a_window_than_allowed_and_never_fewer(limit, gap
 
 def test_the_window_is_exact_and_not_counted_in_whole_seconds():
     rules = Rules(max_restarts=1, window=1)
-    window = Window()
+    window = RestartWindow()
     assert window.add(0.95, rules)
     assert not window.add(1.94, rules)
     assert window.add(1.96, rules)
@@ -181,13 +181,13 @@ def test_the_window_is_exact_and_not_counted_in_whole_seconds():
 
 def test_the_time_of_a_window_is_its_age():
     rules = Rules(max_restarts=2, window=10)
-    window = Window()
+    window = RestartWindow()
     assert [window.add(at, rules) for at in (0, 9, 11, 12)] == [True, True, True, False]
 
 
 def test_escalation_is_the_supervisors_failure_whatever_the_restart_type():
     for restart in ("permanent", "transient", "temporary"):
-        machine = Machine(Rules(max_restarts=None), [ChildSpec(id="a", restart=restart)])
+        machine = SupervisorMachine(Rules(max_restarts=None), [ChildSpec(id="a", restart=restart)])
         (start,) = machine.open()
         machine.started(start, 0.0)
         (step,) = machine.exited("a", 1, Error(RuntimeError(), "escalate"), 0.0, CHANCE)
@@ -196,7 +196,7 @@ def test_escalation_is_the_supervisors_failure_whatever_the_restart_type():
 
 
 def test_a_directive_to_stop_holds_for_a_permanent_child_too():
-    machine = Machine(Rules(), [ChildSpec(id="a")])
+    machine = SupervisorMachine(Rules(), [ChildSpec(id="a")])
     (start,) = machine.open()
     machine.started(start, 0.0)
     assert machine.exited("a", 1, Error(RuntimeError(), "stop"), 0.0, CHANCE) == [

@@ -36,7 +36,7 @@ from holdfast.tasks import (
     by_section,
 )
 from holdfast.tasks.execution import Execution
-from holdfast.tasks.place import HERE, Place
+from holdfast.tasks.place import HERE, TaskPlace
 from holdfast.tasks.reports import TaskReport
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as virtual_run
@@ -478,7 +478,7 @@ def test_N3_5_what_an_agent_sees_of_its_subtasks(accumulate, expected):
             return SimpleNamespace(text="done")
 
     agent = Parent()
-    place = Place()
+    place = TaskPlace()
     task = Task("parent", use=ContextUse(accumulate=accumulate))
     report = TaskReport(Runtime(), task, 0, {})
     execution = Execution(task, ("parent", agent), place, session=None, runtime=Runtime(), subtask=None, report=report)

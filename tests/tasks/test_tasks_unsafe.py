@@ -31,7 +31,7 @@ from holdfast import (
     tool,
 )
 from holdfast.providers.anthropic import anthropic_model
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.stores import MemoryStore
 from holdfast.tasks import Decomposition, Status, TaskResult
 from holdfast.tasks.stages import Stage, StageMachine

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.testing import FaultProvider, VirtualClock
 from holdfast.testing.provider import Request
 from holdfast.testing.provider.faults import ERRORS, FAULTS
-from holdfast.testing.provider.http import Data, Ending, Head, Pause, Raw
+from holdfast.testing.provider.http import Data, Pause, Raw, ReplyEnd, ReplyHead
 
 PATHS = (
     "/v1/messages",
@@ -84,8 +84,8 @@ def test_every_request_gets_a_plan(path, method, document, key, replies):
     provider = FaultProvider(f"replies = {replies}", clock=VirtualClock())
     acts = list(provider.plan(Request(method, path, {"x-api-key": key}, json.dumps(document).encode())))
     head, *body, ending = acts
-    assert isinstance(head, Head)
-    assert ending is Ending.END
+    assert isinstance(head, ReplyHead)
+    assert ending is ReplyEnd.END
     assert head.length in (None, sum(len(part.data) for part in body))
     counted = provider.counters
     assert counted.received == 1 == counted.answered + counted.refused
@@ -100,9 +100,9 @@ def test_every_fault_has_a_plan_that_ends(name, path, stream):
     method = "GET" if path == "/v1/models" else "POST"
     body = b"" if method == "GET" else json.dumps({"model": "claude-x", "stream": stream}).encode()
     *acts, last = provider.plan(Request(method, path, {"x-api-key": "k"}, body))
-    assert last == Pause(None) or isinstance(last, Ending)
-    assert not any(isinstance(act, Ending) or act == Pause(None) for act in acts)
-    assert all(isinstance(act, (Data, Head, Raw, Pause)) for act in acts)
+    assert last == Pause(None) or isinstance(last, ReplyEnd)
+    assert not any(isinstance(act, ReplyEnd) or act == Pause(None) for act in acts)
+    assert all(isinstance(act, (Data, ReplyHead, Raw, Pause)) for act in acts)
     assert provider.counters.injected == {name: 1}
 
 

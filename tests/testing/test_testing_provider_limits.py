@@ -20,7 +20,7 @@ from holdfast import Policy, Runtime, fault_of, recover
 from holdfast.faults import InvalidError
 from holdfast.testing import FaultProvider, VirtualClock, run, serve_in_thread, use_runtime
 from holdfast.testing.provider import Limit, Limits, Request, Rule, Script, read_limit, read_script
-from holdfast.testing.provider.http import Data, Head
+from holdfast.testing.provider.http import Data, ReplyHead
 
 BASE = "http://provider.test"
 REQUEST = {"model": CLAUDE, "max_tokens": 9, "messages": MESSAGES}
@@ -38,7 +38,7 @@ def ask(provider, path="/v1/messages", key="k", model="claude-x", **document):
     plan = provider.plan(Request("POST", path, {"x-api-key": key}, body))
     acts = list(plan)
     plan.close()
-    head = next(act for act in acts if isinstance(act, Head))
+    head = next(act for act in acts if isinstance(act, ReplyHead))
     data = b"".join(act.data for act in acts if isinstance(act, Data))
     return head.status, dict(head.headers), json.loads(data)
 
@@ -177,7 +177,7 @@ def test_places_grow_with_a_ramp():
     def admitted():
         for _ in range(12):
             plan = provider.plan(Request("POST", "/v1/messages", {"x-api-key": "k"}, b'{"model":"claude-x"}'))
-            if not isinstance(next(plan), Head):
+            if not isinstance(next(plan), ReplyHead):
                 open_plans.append(plan)
         return len(open_plans)
 

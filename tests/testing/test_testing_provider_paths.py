@@ -21,7 +21,7 @@ from provider_calls import CLAUDE, GPT, MESSAGES, anthropic_client, openai_clien
 from holdfast import fault_of
 from holdfast.testing import FaultProvider, VirtualClock, serve_in_thread
 from holdfast.testing.provider import Limit, Request
-from holdfast.testing.provider.http import Data, Head
+from holdfast.testing.provider.http import Data, ReplyHead
 from holdfast.testing.provider.routes import ROUTES, locate
 from holdfast.testing.provider.schema import example
 
@@ -704,7 +704,7 @@ def test_every_path_answers_and_is_limited_to_its_method(route):
     assert locate(request).route == route
     provider = FaultProvider(clock=VirtualClock())
     acts = list(provider.plan(request))
-    assert isinstance(acts[0], Head)
+    assert isinstance(acts[0], ReplyHead)
     assert acts[0].status == (
         404 if "{id}" in route.path or (route.path == "/v1/batches" and route.method == "POST") else 200
     )

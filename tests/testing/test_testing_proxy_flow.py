@@ -19,15 +19,15 @@ from holdfast.testing.proxy import (
     Slicing,
     toxic_of,
 )
-from holdfast.testing.proxy.flow import End, Flow, Step
+from holdfast.testing.proxy.flow import ByteFlow, ConnectionEnd, FlowStep
 from holdfast.testing.proxy.toxics import address_of
 
 
-def down(rng=None) -> Flow:
-    return Flow("down", rng or Midpoint())
+def down(rng=None) -> ByteFlow:
+    return ByteFlow("down", rng or Midpoint())
 
 
-def steps(flow: Flow, toxics, size: int) -> list[Step]:
+def steps(flow: ByteFlow, toxics, size: int) -> list[FlowStep]:
     taken = []
     while size:
         taken.append(flow.step(toxics, size))
@@ -38,7 +38,7 @@ def steps(flow: Flow, toxics, size: int) -> list[Step]:
 
 
 def test_without_toxics_everything_passes_at_once():
-    assert steps(down(), (), 1000) == [Step(0.0, 1000)]
+    assert steps(down(), (), 1000) == [FlowStep(0.0, 1000)]
     assert down().delay(()) == 0
 
 
@@ -52,7 +52,7 @@ def test_jitter_is_drawn_anew_for_each_chunk():
 
 
 def test_slicing_cuts_anywhere():
-    assert steps(down(), (Slicing(size=4, pause=0.1),), 10) == [Step(0.1, 4), Step(0.1, 4), Step(0.1, 2)]
+    assert steps(down(), (Slicing(size=4, pause=0.1),), 10) == [FlowStep(0.1, 4), FlowStep(0.1, 4), FlowStep(0.1, 2)]
 
 
 def test_bandwidth_takes_the_time_of_its_bytes():
@@ -68,28 +68,32 @@ def test_the_narrowest_bandwidth_counts():
 
 @pytest.mark.parametrize(
     ("toxic", "end"),
-    [(Reset(after=7), End.RESET), (Limit(after=7), End.CLOSE), (HalfOpen(after=7), End.HANG)],
+    [
+        (Reset(after=7), ConnectionEnd.RESET),
+        (Limit(after=7), ConnectionEnd.CLOSE),
+        (HalfOpen(after=7), ConnectionEnd.HANG),
+    ],
 )
 def test_a_connection_ends_at_the_exact_byte(toxic, end):
     flow = down()
-    assert steps(flow, (toxic,), 5) == [Step(0.0, 5)]
-    assert steps(flow, (toxic,), 5) == [Step(0.0, 2, end=end)]
+    assert steps(flow, (toxic,), 5) == [FlowStep(0.0, 5)]
+    assert steps(flow, (toxic,), 5) == [FlowStep(0.0, 2, end=end)]
     assert flow.passed == 7
 
 
 def test_an_ending_after_no_bytes_comes_before_the_first():
-    assert down().step((Reset(),), 0) == Step(0.0, 0, end=End.RESET)
+    assert down().step((Reset(),), 0) == FlowStep(0.0, 0, end=ConnectionEnd.RESET)
     assert down().step((Reset(after=1),), 0).end is None
 
 
 def test_the_nearest_ending_wins_and_at_the_same_byte_the_more_abrupt_one():
-    assert down().step((Limit(after=3), Reset(after=3)), 9).end is End.RESET
-    assert down().step((Limit(after=2), Reset(after=3)), 9) == Step(0.0, 2, end=End.CLOSE)
+    assert down().step((Limit(after=3), Reset(after=3)), 9).end is ConnectionEnd.RESET
+    assert down().step((Limit(after=2), Reset(after=3)), 9) == FlowStep(0.0, 2, end=ConnectionEnd.CLOSE)
 
 
 def test_a_black_hole_swallows_and_counts_nothing_as_passed():
     flow = down()
-    assert flow.step((BlackHole(), Reset()), 9) == Step(0.0, 9, lost=True)
+    assert flow.step((BlackHole(), Reset()), 9) == FlowStep(0.0, 9, lost=True)
     assert flow.passed == 0
     assert flow.swallows((BlackHole(),))
     assert not flow.swallows((BlackHole(direction="up"),))
@@ -97,14 +101,14 @@ def test_a_black_hole_swallows_and_counts_nothing_as_passed():
 
 def test_a_toxic_concerns_its_direction_only():
     flow = down()
-    assert flow.step((Reset(direction="up"),), 9) == Step(0.0, 9)
-    assert flow.step((Reset(direction="down"),), 9).end is End.RESET
+    assert flow.step((Reset(direction="up"),), 9) == FlowStep(0.0, 9)
+    assert flow.step((Reset(direction="down"),), 9).end is ConnectionEnd.RESET
     assert flow.delay((Latency(seconds=1, direction="up"),)) == 0
 
 
 def test_a_share_of_the_connections_is_drawn_by_the_seed():
     def affected(seed: int) -> list[bool]:
-        return [Flow("up", Random(f"{seed}:{n}")).step((Reset(share=0.3),), 1).end is not None for n in range(1000)]
+        return [ByteFlow("up", Random(f"{seed}:{n}")).step((Reset(share=0.3),), 1).end is not None for n in range(1000)]
 
     assert affected(1) == affected(1)
     assert affected(1) != affected(2)

@@ -10,9 +10,9 @@ import time
 import msgspec
 import pytest
 
-from holdfast import InvalidError, tool
+from holdfast import InvalidError, recover, tool
 from holdfast.runtime import secrets
-from holdfast.runtime.tool_fault import fault_of_tool
+from holdfast.runtime.failures.tool_fault import fault_of_tool
 from holdfast.tools import Toolbox, ToolError
 from holdfast.tools.environment import filtered_environment
 from holdfast.tools.results import structured
@@ -370,3 +370,52 @@ def test_a_result_that_does_not_fit_its_schema_is_malformed():
     assert structured_result(made, {"a": 1}) == {"a": 1}
     with pytest.raises(InvalidError):
         structured_result(made, {"a": "x"})
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), ExceptionGroup("two", [ValueError("no")]), LookupError("no")])
+@pytest.mark.parametrize(("effect", "advised"), [("unsafe", True), ("read", False)])
+def test_a_model_of_any_framework_learns_that_an_unsafe_tool_may_have_taken_effect(effect, advised, error):
+    @recover("tool:charge")
+    @tool(effect=effect)
+    def charge():
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        charge()
+    for_model = fault_of_tool(raised.value).for_model()["context"]
+    assert for_model["message"] == "Tool failed: no"
+    assert ("The effect may have happened" in for_model["advice"]) is advised
+
+
+def test_a_model_reads_the_words_of_the_failures_in_a_group():
+    @tool(effect="read")
+    async def compare(first: str, second: str) -> str:
+        async with asyncio.TaskGroup() as group:
+            for city in (first, second):
+                group.create_task(temperature(city))
+        return "the same"
+
+    async def temperature(city):
+        if city == "Atlantis":
+            raise ToolError("no city Atlantis; known are Oslo and Bergen")
+        if city == "Utopia":
+            raise KeyError(KEY)
+        raise ValueError(f"no figures of {city} in /var/lib/figures.csv")
+
+    text = answered(compare, {"first": "Atlantis", "second": "Oslo"}).content
+    assert "Tool failed: no city Atlantis; known are Oslo and Bergen; no figures of Oslo in [path]" in text
+    assert (
+        "Tool failed: no figures of Oslo in [path]" in answered(compare, {"first": "Utopia", "second": "Oslo"}).content
+    )
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_generator_is_no_tool(is_async):
+    async def later(city: str):
+        yield city
+
+    def at_once(city: str):
+        yield city
+
+    with pytest.raises(InvalidError, match="collect what it yields in a list"):
+        Toolbox([tool(effect="read")(later if is_async else at_once)])

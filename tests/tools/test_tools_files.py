@@ -425,7 +425,7 @@ def test_S0_27_agents_of_one_service_share_its_circuit():
 
     box = Toolbox([agent("coder"), agent("reviewer")], runtime=Runtime())
     codes = [finish(box.outcome(name)).fault.code for name in ("coder", "reviewer", "coder", "reviewer", "coder")]
-    assert set(codes) == {"TOOL_OUTCOME_UNKNOWN"}
+    assert set(codes) == {"ACTOR_CLI_NETWORK"}
     ended = finish(box.outcome("reviewer"))
     assert (ended.fault.code, ended.fault.context["circuit"]) == ("CIRCUIT_OPEN", "service:agent-sdk")
 
@@ -439,3 +439,33 @@ def test_edits_of_one_file_at_the_same_time_are_all_in_it(box, project):
 
     assert all(outcome.ok for outcome in finish(main()))
     assert (project / "settings").read_text() == "".join(f"k{n}=new\n" for n in range(8))
+
+
+@pytest.mark.parametrize("line", ["x\n", "x" * 5_000_000 + "\n"], ids=["many lines", "a long line"])
+def test_a_large_file_is_searched_whole(box, project, line):
+    (project / "large.log").write_text(line * (5_000_000 // len(line) + 1) + "the end\n")
+    number = (project / "large.log").read_text().count("\n")
+    assert finish(box.call("search", {"pattern": "the end"})) == f"large.log:{number}: the end\n"
+
+
+@pytest.mark.parametrize("path", ["missing", "src/missing", "src/main.py/missing"])
+def test_a_search_in_what_is_not_there_says_so(box, path):
+    assert code_of(box, "search", pattern="x", path=path) == "TOOL_FILE_NOT_FOUND"
+
+
+def test_an_empty_file_is_written_and_one_with_content_is_not(box, project):
+    (project / "src" / "__init__.py").touch(0o640)
+    finish(box.call("edit_file", {"path": "src/__init__.py", "old": "", "new": "x = 1\n"}))
+    made = project / "src" / "__init__.py"
+    assert (made.read_text(), made.stat().st_mode & 0o777) == ("x = 1\n", 0o640)
+    assert code_of(box, "edit_file", path="src/__init__.py", old="", new="y") == "TOOL_INPUT_INVALID"
+
+
+def test_a_file_is_created_with_its_directories_and_never_outside(box, project):
+    finish(box.call("edit_file", {"path": "inside/a/b/new.py", "old": "", "new": "x\n"}))
+    assert (project / "src" / "a" / "b" / "new.py").read_text() == "x\n"
+    for path in ("outdir/a/b.py", "../a/b.py", "a/../../b/c.py"):
+        assert code_of(box, "edit_file", path=path, old="", new="x") == "TOOL_FORBIDDEN"
+    assert code_of(box, "edit_file", path="missing/b.py", old="x", new="y") == "TOOL_FILE_NOT_FOUND"
+    assert sorted(each.name for each in project.parent.iterdir()) == ["project", "secret.txt"]
+    assert not (project / "missing").exists()

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import NOT_HAPPENED, Agent, Happened, InvalidError, OutcomeUnknownError, Policy, Verdict, recover, tool
 from holdfast.providers import Offers, Reply, ToolCall, ToolResult
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.sessions import IT_DID_NOT_HAPPEN, Answer, Session
 from holdfast.stores import MemoryStore
 from holdfast.tools import Toolbox, ToolError, edit_file

@@ -822,13 +822,13 @@ _SLOW_MARK = 0.3
 @pytest.fixture
 def _busy(monkeypatch):
     """A busy machine: a program that was started runs, and we do not."""
-    put_on = process_mark.Mark.put_on
+    put_on = process_mark.ProcessMark.put_on
 
     def late(self, pid):
         time.sleep(_SLOW_MARK)
         put_on(self, pid)
 
-    monkeypatch.setattr(process_mark.Mark, "put_on", late)
+    monkeypatch.setattr(process_mark.ProcessMark, "put_on", late)
 
 
 _DAEMON = """

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -756,13 +757,14 @@ def test_the_code_of_a_failed_tool_is_the_same_in_its_outcome_and_in_the_answer(
     assert isinstance(ended.error, ValueError)
 
 
+@pytest.mark.parametrize("mode", ["recover", "observe", "off"])
 @pytest.mark.parametrize(("effect", "advised"), [("unsafe", True), ("read", False), ("idempotent", False)])
-def test_an_unsafe_tool_that_raised_may_have_happened_and_the_model_learns_that(effect, advised):
+def test_an_unsafe_tool_that_raised_may_have_happened_and_the_model_learns_that(effect, advised, mode):
     @tool(effect=effect)
     async def deploy(plan: str) -> str:
         raise ValueError(f"the cluster rejected {plan} halfway")
 
-    box = Toolbox([deploy])
+    box = Toolbox([deploy], runtime=Runtime(mode=mode))
     answer = finish(box.answer("deploy", {"plan": "v2"}))
     assert finish(box.outcome("deploy", {"plan": "v2"})).fault.maybe_executed is advised
     assert ("The effect may have happened: check before calling again." in answer.content) is advised
@@ -947,3 +949,41 @@ def test_the_verify_of_a_plain_tool_blocks_no_other_call():
         return (await asyncio.gather(Toolbox([pay]).call("pay", {}), beside()))[0]
 
     assert finish(main()) == "found beside others"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "taken"),
+    [
+        ({"n": 5.0}, (5, [], 0.5)),
+        ({"n": 1e3, "each": [1.0, 2], "share": 2.0}, (1000, [1, 2], 2.0)),
+        ('{"n": 5.0, "each": [-3.0]}', (5, [-3], 0.5)),
+    ],
+)
+def test_an_integer_that_is_written_with_a_point_is_an_integer(arguments, taken):
+    """Gemini and others write every number like that."""
+    seen = []
+
+    @tool(effect="read")
+    def count(n: int, each: list[int] | None = None, share: float = 0.5) -> None:
+        seen.append((n, each or [], share))
+
+    assert not finish(Toolbox([count]).answer("count", arguments)).is_error
+    assert seen == [taken]
+    assert all(type(number) is int for number in (seen[0][0], *seen[0][1]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"n": 5.5}, "argument `n`: expected int, got float"),
+        ({"n": float("nan")}, "argument `n`: expected int, got float"),
+        ({"n": 1, "pair": [1]}, "argument `pair`: expected array of length 2, got 1"),
+        ({"n": 1, "day": "2024-02-30"}, "argument `day`: expected a valid RFC3339 encoded date, got something else"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_one_sentence(arguments, said):
+    @tool(effect="read")
+    def count(n: int, pair: tuple[int, str] | None = None, day: date | None = None) -> None: ...
+
+    answer = finish(Toolbox([count]).answer("count", arguments))
+    assert f'"message":"count: {said}"' in answer.content

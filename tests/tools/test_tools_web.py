@@ -298,6 +298,21 @@ def test_a_page_is_read_beside_the_event_loop(site, monkeypatch):
     assert threads != [threading.main_thread()]
 
 
+@pytest.mark.parametrize(
+    ("kind", "page", "shown"),
+    [
+        ("text/html", '<html><meta charset="shift_jis"><p>日本', "日本"),
+        ("text/html", "<meta http-equiv=Content-Type content='text/html; charset=euc-jp'><p>日本", "日本"),
+        ("text/html; charset=utf-8", '<meta charset="shift_jis"><p>日本', "日本"),
+        ("text/html", '<meta charset="none"><p>日本', "日本"),
+    ],
+)
+def test_a_page_may_name_its_own_charset(site, kind, page, shown):
+    encoding = "shift_jis" if kind == "text/html" and "shift" in page else "euc-jp" if "euc" in page else "utf-8"
+    site.answers["/"] = (200, {"Content-Type": kind}, page.encode(encoding))
+    assert finish(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")})).strip() == shown
+
+
 @pytest.mark.parametrize("charset", ["punycode", "idna", "undefined", "base64", "no such thing"])
 def test_a_charset_that_is_none_for_texts_is_taken_for_utf_8(site, charset):
     content = "ä ".encode() * 200_000

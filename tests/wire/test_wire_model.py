@@ -33,7 +33,7 @@ from holdfast.wire.messages import ConnectionAck, Limits, SessionJoined, Snapsho
 from holdfast.wire.outbox import Acked, AckResult
 from holdfast.wire.position import Gap, Reach, resume
 from holdfast.wire.reconnect import Schedule
-from holdfast.wire.server import Close, Handle, Send, ServerConnection
+from holdfast.wire.server import CloseConnection, HandleMessage, Send, ServerConnection
 
 S = "release-42"
 
@@ -154,10 +154,10 @@ class Bridges(RuleBasedStateMachine):
             match effect:
                 case Send(frame):
                     pipe.down.append(frame)
-                case Close(code, reason):
+                case CloseConnection(code, reason):
                     pipe.down.append((code, reason))
                     pipe.is_dead = True
-                case Handle(message, payload, _):
+                case HandleMessage(message, payload, _):
                     self.handle(pipe, message, payload)
                 case _:
                     pass

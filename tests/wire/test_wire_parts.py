@@ -14,10 +14,10 @@ from holdfast.wire.close import CloseCode, close_reason, reconnects
 from holdfast.wire.heartbeat import Heartbeat
 from holdfast.wire.messages import FROM_CLIENT
 from holdfast.wire.outbox import AckResult, Outbox, Outgoing
-from holdfast.wire.phases import CLIENT_MESSAGES, Phase, check_sequence
+from holdfast.wire.phases import CLIENT_MESSAGES, ConnectionPhase, check_sequence
 from holdfast.wire.position import Gap, GoOn, Position, Reach, resume
 from holdfast.wire.reconnect import BRIDGE, LINEAR, Exhausted, NextAttempt, Reconnect, Schedule
-from holdfast.wire.replay import Held, Ring
+from holdfast.wire.replay import Ring, RingMessage
 
 
 class Half:
@@ -33,14 +33,14 @@ class Half:
 @pytest.mark.parametrize(
     ("phase", "received"),
     [
-        (Phase.UNAUTHENTICATED, "session_join"),
-        (Phase.UNAUTHENTICATED, "health_check"),
-        (Phase.HEALTHY, "session_message"),
-        (Phase.AUTHENTICATED, "auth"),
-        (Phase.AWAITING_ACK, "session_join"),
+        (ConnectionPhase.UNAUTHENTICATED, "session_join"),
+        (ConnectionPhase.UNAUTHENTICATED, "health_check"),
+        (ConnectionPhase.HEALTHY, "session_message"),
+        (ConnectionPhase.AUTHENTICATED, "auth"),
+        (ConnectionPhase.AWAITING_ACK, "session_join"),
     ],
 )
-def test_S0_16_a_message_out_of_sequence_names_what_was_expected(phase: Phase, received: str) -> None:
+def test_S0_16_a_message_out_of_sequence_names_what_was_expected(phase: ConnectionPhase, received: str) -> None:
     fault = check_sequence(received, phase)
     assert fault is not None
     assert fault.code == "PROTO_SEQUENCE_ERROR"
@@ -50,7 +50,7 @@ def test_S0_16_a_message_out_of_sequence_names_what_was_expected(phase: Phase, r
 
 
 def test_B10_an_unknown_type_lists_the_known_ones() -> None:
-    fault = check_sequence("sesion_message", Phase.JOINED)
+    fault = check_sequence("sesion_message", ConnectionPhase.JOINED)
     assert fault is not None
     assert fault.code == "PROTO_UNKNOWN_TYPE"
     assert "session_message" in fault.context["supported"]
@@ -111,8 +111,8 @@ def test_another_epoch_and_messages_that_were_too_old_are_gaps() -> None:
 # --- ring ---
 
 
-def held(offset: int, size: int = 10, at: float = 0.0) -> Held:
-    return Held(offset, f"m{offset}", f"2026-01-01T00:00:{offset:02d}.000Z", b"x" * size, at)
+def held(offset: int, size: int = 10, at: float = 0.0) -> RingMessage:
+    return RingMessage(offset, f"m{offset}", f"2026-01-01T00:00:{offset:02d}.000Z", b"x" * size, at)
 
 
 def test_S0_26_the_oldest_are_dropped_until_it_fits() -> None:

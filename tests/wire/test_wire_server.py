@@ -13,8 +13,8 @@ from holdfast.testing import VirtualClock
 from holdfast.wire.close import CloseCode
 from holdfast.wire.messages import ConnectionAck, HealthStatus, Limits, SessionJoined
 from holdfast.wire.outbox import AckResult
-from holdfast.wire.phases import Phase
-from holdfast.wire.server import PUBLIC_WARNING, Close, Handle, Rejected, Send, ServerConnection
+from holdfast.wire.phases import ConnectionPhase
+from holdfast.wire.server import PUBLIC_WARNING, CloseConnection, HandleMessage, Rejected, Send, ServerConnection
 
 LIMITS = Limits(max_frame=1, max_inflight=1, replay_bytes=1, replay_age_ms=1, grace_ms=1)
 ACK = ConnectionAck(
@@ -58,7 +58,7 @@ class Wire:
         return self
 
     def joined(self, session: str = "s", role: str = "controller") -> Wire:
-        if self.connection.phase is Phase.UNAUTHENTICATED:
+        if self.connection.phase is ConnectionPhase.UNAUTHENTICATED:
             self.authenticated()
         (handle,) = self.send("session_join", {"session_id": session})
         self.connection.joined(handle.message.id, joined_to(session, role))
@@ -80,8 +80,8 @@ def test_B1_who_does_not_begin_with_auth_is_told_and_cut() -> None:
     assert error["payload"]["details"]["expected"] == ["auth"]
     assert error["payload"]["details"]["received"] == "session_join"
     assert error["payload"]["details"]["currentPhase"] == "unauthenticated"
-    assert effects[-1] == Close(CloseCode.SEQUENCE, "PROTO_SEQUENCE_ERROR")
-    assert not any(isinstance(effect, Handle) for effect in effects)
+    assert effects[-1] == CloseConnection(CloseCode.SEQUENCE, "PROTO_SEQUENCE_ERROR")
+    assert not any(isinstance(effect, HandleMessage) for effect in effects)
 
 
 def test_B2_who_says_nothing_is_cut_when_the_time_is_over() -> None:
@@ -90,7 +90,7 @@ def test_B2_who_says_nothing_is_cut_when_the_time_is_over() -> None:
     assert wire.connection.tick() == []
     wire.clock.advance(0.1)
     assert wire.connection.next_at <= wire.clock.monotonic()
-    assert wire.connection.tick()[-1] == Close(CloseCode.AUTH_TIMEOUT, "CONN_TIMEOUT")
+    assert wire.connection.tick()[-1] == CloseConnection(CloseCode.AUTH_TIMEOUT, "CONN_TIMEOUT")
     assert wire.send("auth") == []
 
 
@@ -105,13 +105,13 @@ def test_B3_the_ack_has_the_id_of_the_auth() -> None:
 def test_B5_a_message_before_the_join_is_rejected_and_a_later_join_works() -> None:
     wire = Wire().authenticated()
     assert codes(wire.send("session_message", {"content": "hi"})) == ["PROTO_SEQUENCE_ERROR"]
-    assert isinstance(wire.joined().send("session_message", {"content": "hi"})[0], Handle)
+    assert isinstance(wire.joined().send("session_message", {"content": "hi"})[0], HandleMessage)
 
 
 def test_B6_a_second_auth_changes_nothing() -> None:
     wire = Wire().authenticated()
     assert codes(wire.send("auth", {"token": "other"})) == ["PROTO_SEQUENCE_ERROR"]
-    assert wire.connection.phase is Phase.AUTHENTICATED
+    assert wire.connection.phase is ConnectionPhase.AUTHENTICATED
 
 
 def test_B13_an_error_names_the_message_and_whether_it_passes() -> None:
@@ -131,13 +131,13 @@ def test_B14_too_many_messages_that_cannot_be_read_end_the_connection() -> None:
         (_, sent) = wire.connection.received('{"type":')
         assert json.loads(sent.frame)["id"] is None
         wire.clock.advance(1)
-    assert wire.connection.received("{")[-1] == Close(CloseCode.TOO_MANY_ERRORS, "PROTO_INVALID_MESSAGE")
+    assert wire.connection.received("{")[-1] == CloseConnection(CloseCode.TOO_MANY_ERRORS, "PROTO_INVALID_MESSAGE")
 
 
 def test_errors_that_are_a_minute_old_are_forgotten() -> None:
     wire = Wire().joined()
     for _ in range(30):
-        assert not any(isinstance(effect, Close) for effect in wire.connection.received("{"))
+        assert not any(isinstance(effect, CloseConnection) for effect in wire.connection.received("{"))
         wire.clock.advance(7)
 
 
@@ -148,17 +148,17 @@ def test_B17_a_binary_frame_ends_the_connection() -> None:
 @pytest.mark.parametrize(("text", "is_large"), [("x" * 8000, False), ("x" * 8193, True), ("ü" * 5000, True)])
 def test_B18_what_is_too_large_is_not_read_and_before_auth_little_is(text: str, is_large: bool) -> None:
     effects = Wire().connection.received(text)
-    assert (effects[-1] == Close(CloseCode.TOO_BIG, "PROTO_MESSAGE_TOO_LARGE")) is is_large
+    assert (effects[-1] == CloseConnection(CloseCode.TOO_BIG, "PROTO_MESSAGE_TOO_LARGE")) is is_large
 
 
 def test_a_message_without_a_session_is_for_the_one_that_was_joined_last_also_if_it_was_joined_before() -> None:
     wire = Wire().joined("a").joined("b").joined("a")
     handle = wire.send("session_message", {"content": "where?"})[0]
-    assert isinstance(handle, Handle)
+    assert isinstance(handle, HandleMessage)
     assert handle.session_id == "a"
     wire.connection.left("a")
     again = wire.send("session_message", {"content": "where?"})[0]
-    assert isinstance(again, Handle)
+    assert isinstance(again, HandleMessage)
     assert again.session_id == "b"
 
 
@@ -178,7 +178,7 @@ def test_B66_an_observer_may_watch_and_not_act() -> None:
         rejected, _ = effects = wire.send(type_, payload)
         assert isinstance(rejected, Rejected)
         assert codes(effects) == ["AUTH_FORBIDDEN"]
-    assert isinstance(wire.send("request_replay")[0], Handle)
+    assert isinstance(wire.send("request_replay")[0], HandleMessage)
 
 
 def test_N0_5_a_public_connection_joins_only_after_the_warning_was_acknowledged() -> None:
@@ -187,17 +187,17 @@ def test_N0_5_a_public_connection_joins_only_after_the_warning_was_acknowledged(
     assert codes(wire.send("acknowledge_warning", {"warning_code": "OTHER"})) == ["PROTO_SEQUENCE_ERROR"]
     (accepted,) = documents(wire.send("acknowledge_warning", {"warning_code": PUBLIC_WARNING}))
     assert accepted["payload"] == {"warning_code": PUBLIC_WARNING, "ready": True, "session_timeout": "8h"}
-    assert isinstance(wire.send("session_join", {"session_id": "s"})[0], Handle)
+    assert isinstance(wire.send("session_join", {"session_id": "s"})[0], HandleMessage)
 
 
 def test_N0_1_the_phases_follow_the_health_check() -> None:
     wire = Wire().authenticated()
     (handle,) = wire.send("health_check")
     (status,) = documents(wire.connection.checked(handle.message, HEALTH))
-    assert (status["type"], wire.connection.phase) == ("health_status", Phase.HEALTHY)
+    assert (status["type"], wire.connection.phase) == ("health_status", ConnectionPhase.HEALTHY)
     wire.joined()
     wire.connection.left("s")
-    assert wire.connection.phase is Phase.HEALTHY
+    assert wire.connection.phase is ConnectionPhase.HEALTHY
 
 
 def test_N0_6_pings_are_answered_and_silence_ends() -> None:
@@ -227,5 +227,5 @@ def test_B49_B87_a_connection_that_is_ended_learns_why_and_whether_to_come_back(
     effects = wire.connection.end(Fault.of(code))
     assert documents(effects)[0]["type"] == "connection_error"
     assert codes(effects) == [code]
-    assert effects[-1] == Close(close, code)
+    assert effects[-1] == CloseConnection(close, code)
     assert wire.connection.end(Fault.of(code)) == []

@@ -11,16 +11,16 @@ from holdfast import Fault, HoldfastError, InvalidError
 from holdfast.workflow.stage_lifecycle import PHASES, ActEnded, Enter, Lifecycle, PhaseEnded, StageEnded
 from holdfast.workflow.stage_plan import (
     END,
-    Abort,
+    AbortChain,
     BranchEnded,
-    Chain,
-    Finish,
+    FinishChain,
     Go,
     Graph,
-    Node,
+    PlanNode,
     PutOff,
     RunSiblings,
     RunStage,
+    StageChain,
 )
 
 FAULT = Fault.of("PROVIDER_OVERLOADED")
@@ -156,7 +156,7 @@ def test_every_execution_ends_within_its_attempts_and_exits_once(most, data):
 
 
 def graph(*nodes):
-    return Graph([node if isinstance(node, Node) else Node(id=node) for node in nodes])
+    return Graph([node if isinstance(node, PlanNode) else PlanNode(id=node) for node in nodes])
 
 
 def ok(stage, plan=None):
@@ -174,43 +174,43 @@ def code_of(call):
 
 
 FAN = Go(stages=("a", "b"), execution="parallel", join="merge")
-FANNED = (Node(id="split", leads_to=FAN), "a", "b", "merge", "done")
+FANNED = (PlanNode(id="split", leads_to=FAN), "a", "b", "merge", "done")
 
 
 def test_stages_follow_the_list_until_its_end():
-    chain = Chain(graph("a", "b"))
+    chain = StageChain(graph("a", "b"))
     assert chain.start() == RunStage("a", 1)
     assert chain.stage_ended(ok("a")) == RunStage("b", 2)
-    assert chain.stage_ended(ok("b")) == Finish()
+    assert chain.stage_ended(ok("b")) == FinishChain()
 
 
 def test_stages_that_a_parallel_plan_leads_to_are_not_in_the_way_of_the_list():
-    chain = Chain(graph("first", "a", "b", "merge", Node(id="split", leads_to=FAN)))
+    chain = StageChain(graph("first", "a", "b", "merge", PlanNode(id="split", leads_to=FAN)))
     chain.start()
     assert chain.stage_ended(ok("first")) == RunStage("split", 2)
 
 
 def test_next_leads_elsewhere_in_sequence_or_ends():
-    chain = Chain(graph("a", "b", "c", "d"))
+    chain = StageChain(graph("a", "b", "c", "d"))
     chain.start()
     assert chain.stage_ended(ok("a", ["d", "b"])) == RunStage("d", 2)
     assert chain.stage_ended(ok("d")) == RunStage("b", 3), "what a plan named comes before the list"
     assert chain.stage_ended(ok("b")) == RunStage("c", 4)
-    assert chain.stage_ended(ok("c", END)) == Finish()
+    assert chain.stage_ended(ok("c", END)) == FinishChain()
 
 
 def test_a_plan_may_be_a_document_as_it_is_stored():
-    chain = Chain(graph(*FANNED))
+    chain = StageChain(graph(*FANNED))
     chain.start()
     plan = {"nextStages": ["a", "b"], "execution": "parallel", "join": "merge"}
     assert chain.stage_ended(ok("split", plan)) == RunSiblings(("a", "b"), "merge", 2)
 
 
 @pytest.mark.parametrize(
-    ("resolution", "kind"), [("skip", RunStage), ("retry-later", PutOff), ("abort-workflow", Abort)]
+    ("resolution", "kind"), [("skip", RunStage), ("retry-later", PutOff), ("abort-workflow", AbortChain)]
 )
 def test_S2_5_the_resolution_says_what_a_failed_stage_leads_to(resolution, kind):
-    chain = Chain(graph(Node(id="a", resolution=resolution), "b"))
+    chain = StageChain(graph(PlanNode(id="a", resolution=resolution), "b"))
     chain.start()
     move = chain.stage_ended(failed("a"))
     assert isinstance(move, kind)
@@ -219,14 +219,14 @@ def test_S2_5_the_resolution_says_what_a_failed_stage_leads_to(resolution, kind)
 
 
 def test_S2_3_next_of_a_failed_stage_may_lead_to_a_repair_stage():
-    chain = Chain(graph(Node(id="a", decides=True), "b", "repair"))
+    chain = StageChain(graph(PlanNode(id="a", decides=True), "b", "repair"))
     chain.start()
     assert chain.stage_ended(failed("a", "repair")) == RunStage("repair", 2)
     assert chain.stage_ended(ok("repair", "a")) == RunStage("a", 3)
 
 
 def test_N2_7_the_join_runs_after_all_siblings_ended_well():
-    chain = Chain(graph(*FANNED))
+    chain = StageChain(graph(*FANNED))
     assert chain.start() == RunStage("split", 1)
     move = chain.stage_ended(ok("split"))
     assert move == RunSiblings(("a", "b"), "merge", 2)
@@ -236,8 +236,8 @@ def test_N2_7_the_join_runs_after_all_siblings_ended_well():
 
 def test_N2_7_a_failed_sibling_is_named_and_its_resolution_decides():
     ends = [BranchEnded(stage="b", outcome="fail", failed="b", fault=FAULT)]
-    for resolution, kind in (("abort-workflow", Abort), ("retry-later", PutOff), ("skip", RunStage)):
-        chain = Chain(graph(FANNED[0], "a", Node(id="b", resolution=resolution), "merge", "done"))
+    for resolution, kind in (("abort-workflow", AbortChain), ("retry-later", PutOff), ("skip", RunStage)):
+        chain = StageChain(graph(FANNED[0], "a", PlanNode(id="b", resolution=resolution), "merge", "done"))
         chain.start()
         move = chain.siblings_ended(chain.stage_ended(ok("split")), ends)
         assert isinstance(move, kind)
@@ -260,32 +260,32 @@ def test_N2_7_a_failed_sibling_is_named_and_its_resolution_decides():
     ],
 )
 def test_N2_7_a_parallel_plan_that_cannot_run_is_rejected(plan, reason):
-    fault = code_of(lambda: graph(Node(id="split", leads_to=plan), "a", "b", "merge"))
+    fault = code_of(lambda: graph(PlanNode(id="split", leads_to=plan), "a", "b", "merge"))
     assert fault.code == "TASK_PARALLEL_INVALID"
     assert reason in fault.message
-    chain = Chain(graph(Node(id="split", decides=True), "a", "b", "merge"))
+    chain = StageChain(graph(PlanNode(id="split", decides=True), "a", "b", "merge"))
     chain.start()
     assert code_of(lambda: chain.stage_ended(ok("split", plan))).code == "TASK_PARALLEL_INVALID"
 
 
 def test_a_join_that_no_branch_leads_to_is_found_before_anything_runs():
-    fault = code_of(lambda: graph("a", Node(id="merge", is_join=True)))
+    fault = code_of(lambda: graph("a", PlanNode(id="merge", is_join=True)))
     assert (fault.code, fault.context["stage"]) == ("TASK_JOIN_DANGLING", "merge")
     sequential = Go(stages=("a",), join="merge")
-    assert code_of(lambda: graph(Node(id="split", leads_to=sequential), "a", "merge")).code == "TASK_JOIN_DANGLING"
+    assert code_of(lambda: graph(PlanNode(id="split", leads_to=sequential), "a", "merge")).code == "TASK_JOIN_DANGLING"
 
 
 def test_a_join_that_is_reached_alone_does_not_run():
-    chain = Chain(graph(Node(id="split", decides=True), "a", Node(id="merge", is_join=True)))
+    chain = StageChain(graph(PlanNode(id="split", decides=True), "a", PlanNode(id="merge", is_join=True)))
     chain.start()
     assert code_of(lambda: chain.stage_ended(ok("split", "merge"))).code == "TASK_JOIN_VIOLATED"
-    branch = Chain(graph("split", "a", "b", "merge"), first="a", reserved=frozenset({"merge"}))
+    branch = StageChain(graph("split", "a", "b", "merge"), first="a", reserved=frozenset({"merge"}))
     branch.start()
     assert code_of(lambda: branch.stage_ended(ok("a", "merge"))).code == "TASK_JOIN_VIOLATED"
 
 
 def test_a_sibling_that_was_skipped_does_not_count_as_done():
-    chain = Chain(graph(*FANNED))
+    chain = StageChain(graph(*FANNED))
     chain.start()
     move = chain.stage_ended(ok("split"))
     fault = code_of(
@@ -296,14 +296,14 @@ def test_a_sibling_that_was_skipped_does_not_count_as_done():
 
 
 def test_a_branch_goes_on_where_its_own_next_leads_and_ends_there():
-    branch = Chain(graph(Node(id="split", leads_to=FAN), "a", "b", "merge", "extra"), first="a")
+    branch = StageChain(graph(PlanNode(id="split", leads_to=FAN), "a", "b", "merge", "extra"), first="a")
     assert branch.start() == RunStage("a", 1)
     assert branch.stage_ended(ok("a", "extra")) == RunStage("extra", 2)
-    assert branch.stage_ended(ok("extra")) == Finish()
+    assert branch.stage_ended(ok("extra")) == FinishChain()
 
 
 def test_stages_that_lead_to_each_other_end_at_the_limit():
-    chain = Chain(graph(Node(id="a", leads_to=Go(stages=("a",)))), limit=10)
+    chain = StageChain(graph(PlanNode(id="a", leads_to=Go(stages=("a",)))), limit=10)
     chain.start()
 
     def forever():
@@ -315,7 +315,7 @@ def test_stages_that_lead_to_each_other_end_at_the_limit():
 
 
 def test_of_siblings_that_were_put_off_those_that_failed_begin_again_and_the_others_go_on():
-    chain = Chain(graph(FANNED[0], "a", Node(id="b", resolution="retry-later"), "merge", "done"))
+    chain = StageChain(graph(FANNED[0], "a", PlanNode(id="b", resolution="retry-later"), "merge", "done"))
     chain.start()
     move = chain.stage_ended(ok("split"))
     assert [move.turn_of(place) for place in (0, 1)] == [2, 2]
@@ -329,7 +329,7 @@ def test_of_siblings_that_were_put_off_those_that_failed_begin_again_and_the_oth
 
 
 def test_branches_count_against_the_limit_of_the_whole_run():
-    chain = Chain(graph(*FANNED), limit=5)
+    chain = StageChain(graph(*FANNED), limit=5)
     chain.start()
     move = chain.stage_ended(ok("split"))
     left, right = chain.branch(move, 0), chain.branch(move, 1)
@@ -340,7 +340,7 @@ def test_branches_count_against_the_limit_of_the_whole_run():
 
 
 def test_N2_7_a_branch_that_fans_out_cannot_use_the_join_that_waits_for_it():
-    chain = Chain(graph(*FANNED))
+    chain = StageChain(graph(*FANNED))
     chain.start()
     branch = chain.branch(chain.stage_ended(ok("split")), 0)
     branch.start()
@@ -349,7 +349,7 @@ def test_N2_7_a_branch_that_fans_out_cannot_use_the_join_that_waits_for_it():
     assert "a is in a branch of it" in fault.message
 
 
-@pytest.mark.parametrize("nodes", [(), ("a", "a"), (Node(id="a", leads_to=Go(stages=("b",))),)])
+@pytest.mark.parametrize("nodes", [(), ("a", "a"), (PlanNode(id="a", leads_to=Go(stages=("b",))),)])
 def test_definitions_that_are_no_machine_are_rejected(nodes):
     with pytest.raises(InvalidError):
         graph(*nodes)
@@ -363,6 +363,6 @@ def test_a_plan_of_another_form_is_rejected(plan):
 
 def test_a_next_that_nobody_knows_names_the_stages():
     with pytest.raises(InvalidError, match=r"stage a: next: expected the id of a stage \(use a\), got 'nowhere'"):
-        graph(Node(id="a", leads_to=Go(stages=("nowhere",))))
+        graph(PlanNode(id="a", leads_to=Go(stages=("nowhere",))))
     with pytest.raises(InvalidError, match=r"expected the id of a stage \(did you mean `build`\?\), got 'biuld'"):
-        graph(Node(id="build", leads_to=Go(stages=("biuld",))))
+        graph(PlanNode(id="build", leads_to=Go(stages=("biuld",))))

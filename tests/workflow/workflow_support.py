@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast import Fault
 from holdfast.workflow import Limits, Machine, Operators, read
-from holdfast.workflow.requests import Bound, Call, Log, Parallel, Request, Wait
+from holdfast.workflow.requests import Bound, CallRequest, Log, Parallel, Request, WaitRequest
 
-Answer = Callable[[Call], Any]
+Answer = Callable[[CallRequest], Any]
 
 
 class Drive:
@@ -36,7 +36,7 @@ class Drive:
             if isinstance(request, Parallel):
                 request = self.parallel(machine, request)
                 continue
-            if not isinstance(request, Call):
+            if not isinstance(request, CallRequest):
                 request = machine.resume()
                 continue
             answer = request.misfit or self.answer(request)
@@ -59,8 +59,8 @@ class Drive:
         return [request for request in self.requests if isinstance(request, kind)]
 
     @property
-    def calls(self) -> list[Call]:
-        return [call for call in self.of(Call) if call.misfit is None]
+    def calls(self) -> list[CallRequest]:
+        return [call for call in self.of(CallRequest) if call.misfit is None]
 
     @property
     def logs(self) -> list[str]:
@@ -68,7 +68,7 @@ class Drive:
 
     @property
     def waits(self) -> list[float]:
-        return [request.seconds for request in self.of(Wait)]
+        return [request.seconds for request in self.of(WaitRequest)]
 
     @property
     def bound(self) -> list[list[str]]:

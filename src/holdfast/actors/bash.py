@@ -22,7 +22,6 @@ import msgspec
 from holdfast import options
 from holdfast.actors.messages import Message, MessageActor, Response, rejected
 from holdfast.faults import Fault, Partial
-from holdfast.once.outcome import ended_itself
 from holdfast.policies.profiles import ACTOR
 from holdfast.runtime.runtime import default_runtime
 from holdfast.tools.process import run
@@ -167,7 +166,11 @@ class BashActor(MessageActor):
 
 
 def create_bash_actor(id: str, timeout: float = ACTOR.timeout("bash") * 1000) -> BashActor:  # noqa: A002 - the word of the specification
-    """Return a Bash actor whose commands may take `timeout` milliseconds: `create_bash_actor("bash", timeout=100)`."""
+    """Return a Bash actor whose commands may take `timeout` milliseconds: `create_bash_actor("bash", timeout=100)`.
+
+    Raises `InvalidError` for a limit that is no positive number: there is no command without one.
+    """
+    options.above_zero("bash.timeout", timeout)
     return BashActor(id, timeout=timeout / 1000)
 
 
@@ -237,7 +240,7 @@ def _failed(error: ProcessError, command: str, *, stream: bool = False) -> Respo
         fault = Fault.of("PROVIDER_STREAM_STALLED", context={**context, **limit}, maybe_executed=True)
     else:
         text = fault.message
-        if finished is not None and ended_itself(fault):
+        if finished is not None and error.ended_itself:
             # What the command says itself, as the specification has it.
             text = finished.stderr.strip()[-_LONGEST_REASON:] or f"Exit code {finished.exit_code}"
         fault = msgspec.structs.replace(fault, message=text, context=context)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from holdfast.tools.process import Run
     from holdfast.tools.process_error import Finished
 
-__all__ = ["CommandHost", "CommandRun"]
+__all__ = ["CommandChildRun", "CommandHost"]
 
 
-class CommandRun(TaskRun):
+class CommandChildRun(TaskRun):
     """One run of a command, and the task that waits for it."""
 
     def __init__(self, command: Run, name: str) -> None:
@@ -66,11 +66,11 @@ class CommandHost:
         self._place = place
         self.ref: Handle[Finished] = Handle(place)
 
-    async def start(self, incarnation: int, cause: Exit | None) -> CommandRun:
+    async def start(self, incarnation: int, cause: Exit | None) -> CommandChildRun:
         """Start the command."""
         del cause  # a command starts the same way every time
         self.ref._opened(incarnation)  # noqa: SLF001 - the host's own handle
-        return CommandRun(self._child.factory, f"{self._place.path}#{incarnation}")
+        return CommandChildRun(self._child.factory, f"{self._place.path}#{incarnation}")
 
     def close(self, how: Exit) -> None:
         """End the waits for the command."""

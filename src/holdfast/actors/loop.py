@@ -21,7 +21,7 @@ from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStar
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import decision as do
 from holdfast.supervision.exits import Error, Exit, Killed, Shutdown
-from holdfast.supervision.machine import Machine
+from holdfast.supervision.machine import SupervisorMachine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision.intensity import Rules
 
-__all__ = ["Loop", "Seat"]
+__all__ = ["ChildSeat", "SupervisorLoop"]
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _START_WAIT_S = 1.0
 """How long a child that starts may wait for its own supervisor."""
 
 
-class Seat:
+class ChildSeat:
     """A child, the host that runs it, and its present incarnation."""
 
     __slots__ = ("child", "host", "incarnation", "is_closed", "place", "running", "shutdown")
@@ -71,15 +71,15 @@ class _Start:
 _START: ContextVar[_Start | None] = ContextVar("holdfast_start", default=None)
 
 
-class Loop:
+class SupervisorLoop:
     """Supervises the children of one supervisor, from `open` until `ended`."""
 
     def __init__(self, path: str, rules: Rules, children: Mapping[str, Child], runtime: Runtime) -> None:
         self.path = path
         self.runtime = runtime
-        self.machine = Machine(rules, [child.spec(name) for name, child in children.items()])
+        self.machine = SupervisorMachine(rules, [child.spec(name) for name, child in children.items()])
         self._loop = asyncio.get_running_loop()
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, ChildSeat] = {}
         for id, child in children.items():  # noqa: A001 - the word that supervisors use
             self.seats[id] = self._seat(id, child)
         self.first_refs = {name: seat.host.ref for name, seat in self.seats.items()}
@@ -125,8 +125,16 @@ class Loop:
         """Begin to stop. A start that is under way is broken off."""
         self._is_stopping = True
         self._wake.set()
+        self._break_start()
+
+    def _break_start(self) -> None:
         if self._start_limit is not None:
             self._start_limit.reschedule(self._loop.time())
+
+    def _break_start_if_cancelled(self, reply: asyncio.Future[Any]) -> None:
+        # Nobody waits for this start any more, and everything else that the supervisor does waits behind it.
+        if reply.cancelled():
+            self._break_start()
 
     @property
     def starts(self) -> str | None:
@@ -247,6 +255,8 @@ class Loop:
         self._calls.discard(reply)
         if reply.cancelled():
             return
+        if undo is not None:
+            reply.add_done_callback(self._break_start_if_cancelled)
         try:
             result = await work()
         except asyncio.CancelledError:
@@ -261,7 +271,7 @@ class Loop:
         elif undo is not None:
             await undo(result)
 
-    async def _exited(self, seat: Seat, incarnation: int, how: Exit) -> Exit | None:
+    async def _exited(self, seat: ChildSeat, incarnation: int, how: Exit) -> Exit | None:
         if seat.running is None or seat.incarnation != incarnation:
             return None
         seat.running = None
@@ -381,7 +391,7 @@ class Loop:
                     stop.cancel()
         return None
 
-    async def _stop_one(self, seat: Seat) -> None:
+    async def _stop_one(self, seat: ChildSeat) -> None:
         running, seat.running = seat.running, None
         if running is None:
             return
@@ -426,7 +436,7 @@ class Loop:
         if step.removed:
             del self.seats[step.id]
 
-    def _close_seat(self, seat: Seat, how: Exit) -> None:
+    def _close_seat(self, seat: ChildSeat, how: Exit) -> None:
         if not seat.is_closed:
             seat.is_closed = True
             try:
@@ -455,8 +465,8 @@ class Loop:
 
     # For administrative calls: they run in the task
 
-    def _seat(self, id: str, child: Child) -> Seat:  # noqa: A002 - the word that supervisors use
-        return Seat(child, Place(id, f"{self.path}/{id}", self.runtime))
+    def _seat(self, id: str, child: Child) -> ChildSeat:  # noqa: A002 - the word that supervisors use
+        return ChildSeat(child, Place(id, f"{self.path}/{id}", self.runtime))
 
     async def add(self, id: str, child: Child) -> Host:  # noqa: A002 - the word that supervisors use
         """Start a new child and return its host. Raises `StartError` if it did not start."""
@@ -485,7 +495,7 @@ class Loop:
     def _stopped(self) -> ChildStoppedError:
         return ChildStoppedError.because(actor=self.path)
 
-    def _too_slow(self, seat: Seat) -> StartError:
+    def _too_slow(self, seat: ChildSeat) -> StartError:
         limit = seat.child.start_timeout
         reason = (
             "its supervisor stops" if self._is_stopping else f"it took longer than its start_timeout of {limit:g} s"
@@ -555,7 +565,7 @@ class Loop:
             )
         )
 
-    def _report_stop(self, seat: Seat, running: Running, how: Exit | None) -> None:
+    def _report_stop(self, seat: ChildSeat, running: Running, how: Exit | None) -> None:
         if how is not None and not self._wants(ChildStopped):
             return
         facts: dict[str, Any] = {

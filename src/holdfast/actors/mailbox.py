@@ -34,11 +34,11 @@ NORMAL = 5
 _HIGH = 0.8
 _CALM = 0.6
 """The signal ends lower than it begins: senders that wait for its end would otherwise come back one by one."""
-_LONG = 100
-"""An actor that keeps up with its senders has a few letters waiting. So many are worth a warning."""
+_LONG = 101
+"""An actor that keeps up with its senders has a few letters waiting. More than 100 are worth a warning."""
 
 Pressure: TypeAlias = Literal["none", "long", "high"]
-"""How full a mailbox is: `long` from 100 letters on, `high` from 80 % of its capacity on."""
+"""How full a mailbox is: `long` above 100 letters, `high` from 80 % of its capacity on."""
 
 
 class Letter(msgspec.Struct, eq=False):

@@ -497,7 +497,7 @@ def _response(value: Any) -> Response:
     """Return what a handler returned as a Response."""
     match value:
         case {"success": bool()}:
-            return cast("Response", value)
+            return cast("Response", view.plain(value))
         case ActorError():
             return cast("Response", view.failed(value))
         case ValidationError(field=field, message=message):

@@ -84,7 +84,7 @@ class Ref(Generic[A_co]):
 
     @property
     def pressure(self) -> Pressure:
-        """How full the actor's mailbox is: `none`, `long` (100 messages or more) or `high` (80 % of its capacity or more)."""
+        """How full the actor's mailbox is: `none`, `long` (more than 100 messages) or `high` (80 % of its capacity or more)."""
         return self._cell.mailbox.pressure
 
     @property

@@ -145,10 +145,11 @@ async def with_retry(
     async def attempt() -> Response:
         nonlocal attempts
         attempts += 1
-        response = await fn()
-        if response["success"]:
+        response = cast("Response", view.plain(cast("dict[str, Any]", await fn())))
+        error = response.get("error")
+        # An error that is a text has no type, and so nothing says that it passes.
+        if response["success"] or not isinstance(error, dict):
             return response
-        error = response["error"]
         if not (error["retryable"] if is_retryable is None else is_retryable(error)):
             return response
         failure = _ReturnedError(response)

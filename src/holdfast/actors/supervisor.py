@@ -14,7 +14,7 @@ import msgspec
 from holdfast import options
 from holdfast.actors.child import Child, ChildOptions
 from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError
-from holdfast.actors.loop import Loop
+from holdfast.actors.loop import SupervisorLoop
 from holdfast.actors.supervised_map import supervised_map
 from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStarted, ChildStopped, GaveUp
 from holdfast.faults import Fault, HoldfastError, InvalidError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision.decision import Decision
     from holdfast.supervision.intensity import AutoShutdown, BudgetScope, OnExhausted, Strategy
-    from holdfast.supervision.machine import Machine, Refusal
+    from holdfast.supervision.machine import Refusal, SupervisorMachine
     from holdfast.tools.process import Run
     from holdfast.tools.process_error import Finished
 
@@ -141,7 +141,7 @@ class Supervisor:
                 "supervisor.children", f"at most {max_children} children", f"{len(self._children)}"
             )
         self._runtime = runtime
-        self._run: Loop | None = None
+        self._run: SupervisorLoop | None = None
         self._owner: asyncio.Task[Any] | None = None
         """The task that is inside the block."""
         self._has_cancelled = False
@@ -175,7 +175,7 @@ class Supervisor:
         if isinstance(how, Error):
             raise how.error
 
-    async def _open(self, path: str, runtime: Runtime) -> Loop:
+    async def _open(self, path: str, runtime: Runtime) -> SupervisorLoop:
         if self._run is not None and not self._run.ended.done():
             raise InvalidError.saying(
                 f"supervisor {self.name}", "one block at a time", "a supervisor that is open already"
@@ -185,7 +185,7 @@ class Supervisor:
         if not runtime.supervises:
             # Without supervision a child that crashed stays ended, and the others go on.
             rules = msgspec.structs.replace(rules, max_restarts=0, on_exhausted="stop_child")
-        self._run = Loop(path, rules, children, runtime)
+        self._run = SupervisorLoop(path, rules, children, runtime)
         await self._run.open()
         return self._run
 
@@ -360,7 +360,7 @@ class Supervisor:
         return EventStream(run.runtime.bus, _KINDS, is_ours)
 
     @property
-    def _loop(self) -> Loop:
+    def _loop(self) -> SupervisorLoop:
         if self._run is None:
             raise ChildStoppedError.because(f"Supervisor {self.name} is not open: use `async with`", actor=self.name)
         return self._run
@@ -398,7 +398,7 @@ class Supervisor:
         self._numbers[name] = number
         return f"{name}-{number}"
 
-    async def _decide(self, id: str, ask: Callable[[Machine], Decision | Refusal]) -> None:  # noqa: A002
+    async def _decide(self, id: str, ask: Callable[[SupervisorMachine], Decision | Refusal]) -> None:  # noqa: A002
         run = self._loop
 
         async def work() -> None:
@@ -439,7 +439,7 @@ class Supervisor:
 class _SupervisorRun:
     """One incarnation of a nested supervisor."""
 
-    def __init__(self, run: Loop) -> None:
+    def __init__(self, run: SupervisorLoop) -> None:
         self._run = run
         self.exited = run.ended
 

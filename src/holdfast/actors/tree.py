@@ -24,7 +24,7 @@ from holdfast.tools.process import Run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.actors.loop import Loop, Seat
+    from holdfast.actors.loop import ChildSeat, SupervisorLoop
     from holdfast.actors.supervisor import Supervisor
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision.exits import Exit
@@ -110,7 +110,7 @@ class _Look:
             **await self._below(run, 1),
         )
 
-    async def _below(self, run: Loop, depth: int) -> dict[str, Any]:
+    async def _below(self, run: SupervisorLoop, depth: int) -> dict[str, Any]:
         """Return the children of a supervisor."""
         # A copy: children come and go while other tasks have their turn.
         slots = list(run.machine.slots.items())
@@ -129,13 +129,13 @@ class _Look:
             return {"children": nodes}
         return {"children": nodes, "left_out": len(slots) - len(nodes)}
 
-    async def _child(self, run: Loop, slot: Slot, seat: Seat, depth: int) -> Node:
+    async def _child(self, run: SupervisorLoop, slot: Slot, seat: ChildSeat, depth: int) -> Node:
         ref = seat.host.ref
         state = _state(run, slot)
         facts: dict[str, Any] = {}
         if run.machine.rules.scope == "child":
             facts |= self._budget(run, slot)
-        inner: Loop | None = None
+        inner: SupervisorLoop | None = None
         if isinstance(ref, Ref):
             cell = ref._cell  # noqa: SLF001 - one room
             facts |= {"waiting": cell.mailbox.size, "capacity": cell.mailbox.capacity}
@@ -154,7 +154,7 @@ class _Look:
             **(await self._below(inner, depth + 1) if inner is not None else {}),
         )
 
-    def _budget(self, run: Loop, slot: Slot | None = None) -> dict[str, Any]:
+    def _budget(self, run: SupervisorLoop, slot: Slot | None = None) -> dict[str, Any]:
         """Return the restart budget of a supervisor, or of one of its children."""
         rules = run.machine.rules
         if rules.max_restarts is None or (rules.scope == "child") != (slot is not None):
@@ -163,12 +163,12 @@ class _Look:
         return {"restarts_left": left, "max_restarts": rules.max_restarts, "window": rules.window}
 
 
-def _state(run: Loop, slot: Slot) -> ChildState:
+def _state(run: SupervisorLoop, slot: Slot) -> ChildState:
     # The machine notes a child as stopped until its start has succeeded.
     return "restarting" if slot.incarnation and run.starts == slot.spec.id else slot.state
 
 
-def _kind(slot: Slot, seat: Seat) -> Kind:
+def _kind(slot: Slot, seat: ChildSeat) -> Kind:
     ref, factory = seat.host.ref, seat.child.factory
     if slot.spec.supervisor:
         return "supervisor"

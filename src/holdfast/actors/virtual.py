@@ -335,6 +335,10 @@ class VirtualActors:
         for task in tuple(self._told):
             task.cancel()
         await asyncio.gather(*self._told, return_exceptions=True)
+        if starting := [each for each in self._activations.values() if not each.done()]:
+            # Nobody waits for them any more, and a hook that hangs must not keep the program.
+            for late in (await asyncio.wait(starting, timeout=_TELLS_S))[1]:
+                late.cancel()
         for name in tuple(self._activations):
             self._evict(name)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)

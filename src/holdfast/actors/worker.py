@@ -231,10 +231,10 @@ def _failure(error: BaseException, on: Any) -> Failed:
     # Arguments that cannot be sent are left out: the fault has their text.
     with contextlib.suppress(Exception):
         if kind.__module__ == "builtins":
-            args = list(error.args)
-            msgspec.msgpack.encode(args)
-            if any(not isinstance(one, (str, int, float, bool, type(None))) for one in args):
-                args = [str(error)]
+            is_plain = all(isinstance(one, (str, int, float, bool, type(None))) for one in error.args)
+            found = list(error.args) if is_plain else [str(error)]
+            msgspec.msgpack.encode(found)
+            args = found
     then = directive_for(fault, error, on)
     return Failed(fault=fault, then=then, kind=f"{kind.__module__}:{kind.__qualname__}", args=args)
 

@@ -17,16 +17,17 @@ from holdfast.agents.decide import Bounds, Completion
 from holdfast.agents.feed import parts_of
 from holdfast.agents.hooks import Hooks, hooks_of
 from holdfast.agents.kind import is_agent
-from holdfast.agents.loop import Loop
+from holdfast.agents.loop import AgentLoop
 from holdfast.agents.memory import messages_of, remember, runs_before, save, start
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.names import take_names
 from holdfast.agents.once import InSession, Once
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done, ToolReturned
-from holdfast.agents.setup import Asked, Setup
+from holdfast.agents.setup import RequestOptions, Setup
 from holdfast.agents.subagent import tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
+from holdfast.faults.redaction import whole_characters
 from holdfast.once.identity import KEPT
 from holdfast.providers.messages import File, ToolSpec, User
 from holdfast.runtime.runtime import default_runtime
@@ -167,7 +168,7 @@ class Agent:
             concurrency,
             max_output,
             runtime or default_runtime(),
-            Asked(temperature, thinking, tool_choice, tuple(server_tools), caching),
+            RequestOptions(temperature, thinking, tool_choice, tuple(server_tools), caching),
             on_limit,
             approval,
             grant,
@@ -290,7 +291,7 @@ class Agent:
         message = _user(prompt)
         async with opened(self._setup.model):
             if session is None:
-                loop = Loop(self._setup, message, Once(), feed=feed)
+                loop = AgentLoop(self._setup, message, Once(), feed=feed)
                 reply = await loop.run()
             else:
                 loop, reply = await self._in_session(message, session, feed, remembers=remembers)
@@ -327,14 +328,14 @@ class Agent:
 
     async def _in_session(
         self, prompt: User, session: Session, feed: Feed | None, *, remembers: bool
-    ) -> tuple[Loop, AgentReply]:
+    ) -> tuple[AgentLoop, AgentReply]:
         take_names(session, self)
         if remembers:
             self._report_unknown_tools(session)
 
         is_inside = may_be_left_out()
 
-        async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
+        async def work(run: str) -> tuple[AgentLoop, AgentReply] | HoldfastError:
             ended = await self._once(run, prompt, session, feed, remembers=remembers)
             if is_inside and remembers:
                 # The step around it is not called again once its result is stored, and then this run would not be remembered again.
@@ -348,7 +349,7 @@ class Agent:
 
     async def _once(
         self, run: str, prompt: User, session: Session, feed: Feed | None, *, remembers: bool
-    ) -> tuple[Loop, AgentReply] | HoldfastError:
+    ) -> tuple[AgentLoop, AgentReply] | HoldfastError:
         keep = _keep(session, run)
         unseen, seen = list[str](), list[str]()
         if remembers:
@@ -356,7 +357,7 @@ class Agent:
             seen = runs_before(session, self.name, run, unseen)
         history = messages_of(session, self.name, seen)
         once = InSession(session, run, shown_result, self._setup.runtime)
-        loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed, keep=keep)
+        loop = AgentLoop(self._setup, prompt, once, history=history, session=session, feed=feed, keep=keep)
         try:
             reply = await loop.run()
         except HoldfastError as error:
@@ -422,4 +423,4 @@ def _user(prompt: Any) -> User:
     text = "\n\n".join(texts)
     if not text.strip() or len(texts) + len(files) < len(parts):
         raise InvalidError.at("agent.prompt", "a text that is not empty, or a list of texts and Files", prompt)
-    return User(text=text, files=files)
+    return User(text=whole_characters(text), files=files)

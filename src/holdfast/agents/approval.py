@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Effect
     from holdfast.sessions.session import Session
 
-__all__ = ["Approval", "Grant", "Mode", "Permission", "Proposal", "denied", "propose", "unknown_names"]
+__all__ = ["Approval", "Grant", "Mode", "Permission", "ProposedCall", "denied", "propose", "unknown_names"]
 
 Mode: TypeAlias = Literal["ask", "allowlist", "yolo"]
 """What a session does with tool calls that nothing else decides: `Session.open(mode=…)`."""
@@ -117,7 +117,7 @@ def unknown_names(allowed: Iterable[str], known: Collection[str]) -> str:
     return "; ".join(f"`{name}` ({options.suggestion(name, names) if names else 'it has no tools'})" for name in wrong)
 
 
-class Proposal(NamedTuple):
+class ProposedCall(NamedTuple):
     """A call as a person is asked about it. An answer holds for exactly these arguments."""
 
     prompt: str
@@ -135,7 +135,7 @@ class Proposal(NamedTuple):
         return str(self.details["digest"])
 
 
-def propose(tool: str, arguments: Any, place: str, redactor: Redactor, effect: Effect | None = None) -> Proposal:
+def propose(tool: str, arguments: Any, place: str, redactor: Redactor, effect: Effect | None = None) -> ProposedCall:
     """Return the question about a call. `place` tells equal calls apart, so that one answer does not count for two of them.
 
     effect: what the tool declares. It is shown, and is no part of what identifies the question.
@@ -148,7 +148,7 @@ def propose(tool: str, arguments: Any, place: str, redactor: Redactor, effect: E
     if effect is not None:
         details["effect"] = effect
     prompt = f"Run {tool}({cap(whole, _PROMPT_BYTES)})?"
-    return Proposal(prompt, details, msgspec.json.decode(written), shown == whole)
+    return ProposedCall(prompt, details, msgspec.json.decode(written), shown == whole)
 
 
 def denied(tool: str, reason: str) -> Fault:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
-    from holdfast.agents.approval import Grant, Permission, Proposal
+    from holdfast.agents.approval import Grant, Permission, ProposedCall
     from holdfast.policies.decide import Effect
     from holdfast.sessions.session import Session
 
@@ -176,5 +176,5 @@ class Approver:
             self._session.audit("Approval", tool=call.name, call=call.id, **facts)
 
 
-def _proposal(call: ToolCall, place: str, effect: Effect | None) -> Proposal:
+def _proposal(call: ToolCall, place: str, effect: Effect | None) -> ProposedCall:
     return propose(call.name, call.arguments, place, process_redactor(), effect)

@@ -23,6 +23,7 @@ from holdfast.agents.feed import parts_of
 from holdfast.agents.parts import Done
 from holdfast.agents.usage_limit import OnLimit
 from holdfast.faults import Err, InvalidError, Ok
+from holdfast.faults.redaction import whole_characters
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import INTERACTIVE, Policy
 from holdfast.policies.profiles import ACTOR, PROFILES
@@ -319,4 +320,4 @@ def _resume(resume: Any, form: Form | None) -> tuple[str, ...] | None:
 def _prompt(prompt: Any) -> str:
     if not isinstance(prompt, str) or not prompt.strip():
         raise InvalidError.at("command_agent.prompt", "a text that is not empty", prompt)
-    return prompt
+    return whole_characters(prompt)

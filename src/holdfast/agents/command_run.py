@@ -25,8 +25,8 @@ from holdfast.faults import Fault
 from holdfast.policies.models.usage import Usage
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.charges import take_back_attempt
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.budgets.charges import take_back_attempt
+from holdfast.runtime.operation.operation import Operation
 from holdfast.runtime.recover import recover
 from holdfast.runtime.tool import tool
 from holdfast.tools.process import Process
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.agents.command_lines import Form, FormName, LineReader, Report
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
-    from holdfast.runtime.budget import Budget
+    from holdfast.runtime.budgets.budget import Budget
     from holdfast.sessions.session import Session
     from holdfast.tools.process_error import Finished
 

@@ -30,11 +30,11 @@ __all__ = [
     "AskAgain",
     "Bounds",
     "Completion",
+    "ContinueAnswer",
     "Decision",
-    "End",
-    "Finish",
-    "GoOn",
-    "Record",
+    "EndRun",
+    "FinishRun",
+    "RunRecord",
     "RunTools",
     "Spent",
     "after_invalid",
@@ -76,7 +76,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         options.count("agent.reasks", self.reasks, least=0)
 
 
-class Finish(msgspec.Struct, frozen=True):
+class FinishRun(msgspec.Struct, frozen=True):
     """The answer is complete."""
 
     text: str
@@ -96,20 +96,20 @@ class AskAgain(msgspec.Struct, frozen=True):
     text: str
 
 
-class GoOn(msgspec.Struct, frozen=True):
+class ContinueAnswer(msgspec.Struct, frozen=True):
     """The provider goes on with its answer when it gets it back: its own tools take long."""
 
     text: str
     """What it has said so far."""
 
 
-class End(msgspec.Struct, frozen=True):
+class EndRun(msgspec.Struct, frozen=True):
     """End the run with this fault."""
 
     fault: Fault
 
 
-Decision: TypeAlias = Finish | RunTools | AskAgain | GoOn | End
+Decision: TypeAlias = FinishRun | RunTools | AskAgain | ContinueAnswer | EndRun
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None: nobody knows the price of one of them."""
 
 
-class Record:
+class RunRecord:
     """What has happened in one run so far: what it took, and what the guards compare."""
 
     def __init__(self) -> None:
@@ -225,19 +225,19 @@ class Record:
         )
 
 
-def before_request(record: Record, bounds: Bounds) -> End | None:
+def before_request(record: RunRecord, bounds: Bounds) -> EndRun | None:
     """Decide whether the model may be asked again."""
     if record.turns >= bounds.max_turns:
         return _bound("model turns", bounds.max_turns)
     if record.is_stuck(bounds.no_progress):
         reason = f"{bounds.no_progress} turns in a row repeated calls whose results the model had already seen"
-        return End(Fault.of("TASK_HALTED", context={"reason": reason}))
+        return EndRun(Fault.of("TASK_HALTED", context={"reason": reason}))
     return None
 
 
 def after_reply(
     reply: Reply,
-    record: Record,
+    record: RunRecord,
     bounds: Bounds,
     check: Callable[[Reply], Any] | None = None,
     *,
@@ -251,9 +251,9 @@ def after_reply(
     must not run, because their arguments held a secret.
     """
     if (fault := unusable(reply)) is not None:
-        return AskAgain(_EMPTY) if is_asked_again(fault, record, bounds) else End(fault)
+        return AskAgain(_EMPTY) if is_asked_again(fault, record, bounds) else EndRun(fault)
     if reply.stop == "paused":
-        return GoOn(reply.text)
+        return ContinueAnswer(reply.text)
     if completion is not None and (decision := _completed(completion, reply, record, bounds)) is not None:
         return decision
     mistakes = [call.mistake for call in reply.calls if call.mistake]
@@ -262,20 +262,20 @@ def after_reply(
     if reply.calls:
         return _calls(reply.calls, record, bounds, with_secrets, completion)
     if check is None:
-        return Finish(reply.text)
+        return FinishRun(reply.text)
     try:
-        return Finish(reply.text, check(reply))
+        return FinishRun(reply.text, check(reply))
     except ValueError as error:
         return after_invalid(str(error), record, bounds)
 
 
-def _completed(completion: Completion, reply: Reply, record: Record, bounds: Bounds) -> Decision | None:
+def _completed(completion: Completion, reply: Reply, record: RunRecord, bounds: Bounds) -> Decision | None:
     """Return the end of a run whose model says that it is done; None: it is not, and calls other tools."""
     if not reply.calls:
         return after_invalid(f"call the tool {completion.tool} with the result when you are done", record, bounds)
     for call in reply.calls:
         if call.name == completion.tool and completion.mistake(call.arguments) is None:
-            return Finish(reply.text, call.arguments)
+            return FinishRun(reply.text, call.arguments)
     return None
 
 
@@ -300,31 +300,31 @@ def unusable(reply: Reply, limit: int | None = None) -> Fault | None:
     return None
 
 
-def is_asked_again(fault: Fault, record: Record, bounds: Bounds) -> bool:
+def is_asked_again(fault: Fault, record: RunRecord, bounds: Bounds) -> bool:
     """Whether the model is asked again after such an answer. An empty one ends no run as long as it may be asked for another form."""
     return fault.code == "PROVIDER_EMPTY_RESPONSE" and record.reasks < bounds.reasks
 
 
-def raised_limit(reply: Reply, limit: int, record: Record, bounds: Bounds) -> int | None:
+def raised_limit(reply: Reply, limit: int, record: RunRecord, bounds: Bounds) -> int | None:
     """Return the limit with which to ask again for an answer that reached its limit; None: it is not asked for again."""
     is_last = record.turns + 1 >= bounds.max_turns
     return None if reply.stop != "length" or limit >= _MOST_OUTPUT or is_last else limit * _RAISED
 
 
-def after_invalid(reason: str, record: Record, bounds: Bounds) -> AskAgain | End:
+def after_invalid(reason: str, record: RunRecord, bounds: Bounds) -> AskAgain | EndRun:
     """Decide what follows an answer that has not the right form."""
     if record.reasks >= bounds.reasks:
-        return End(Fault.of("PROVIDER_OUTPUT_INVALID", context={"reason": reason}, retryable=False))
+        return EndRun(Fault.of("PROVIDER_OUTPUT_INVALID", context={"reason": reason}, retryable=False))
     return AskAgain(f"Your answer did not have the required form: {reason}. Answer again in the required form.")
 
 
 def _calls(
     calls: tuple[ToolCall, ...],
-    record: Record,
+    record: RunRecord,
     bounds: Bounds,
     with_secrets: Collection[int],
     completion: Completion | None = None,
-) -> RunTools | End:
+) -> RunTools | EndRun:
     # The model could not be asked again, so nobody would read the results. An effect without a reader is not wanted.
     if record.turns >= bounds.max_turns:
         return _bound("model turns", bounds.max_turns)
@@ -342,14 +342,14 @@ def _calls(
         if len(failures) < bounds.same_failure:
             continue
         if not record.warn(call):
-            return End(_insists(call, failures))
+            return EndRun(_insists(call, failures))
         blocked[place] = _not_run(call, failures)
     return RunTools(calls, blocked)
 
 
-def _bound(unit: str, limit: int) -> End:
+def _bound(unit: str, limit: int) -> EndRun:
     message = f"The agent used all its {limit} {unit}" if limit else f"The agent may make no {unit}"
-    return End(Fault.of("TASK_LOOP_BOUND", message, context={"limit": limit, "unit": unit}))
+    return EndRun(Fault.of("TASK_LOOP_BOUND", message, context={"limit": limit, "unit": unit}))
 
 
 def _holds_secret(call: ToolCall) -> Fault:

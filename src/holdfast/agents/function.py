@@ -18,7 +18,7 @@ from holdfast.agents.reply import AgentReply
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.postconditions import check_plain_call
+from holdfast.runtime.operation.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions.call import as_step
 from holdfast.tools.threads import call_function

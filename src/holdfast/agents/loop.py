@@ -25,11 +25,11 @@ from holdfast.agents.conversation import CallIds, is_valid, summary_prompt, with
 from holdfast.agents.decide import (
     LEAST_OUTPUT,
     AskAgain,
+    ContinueAnswer,
     Decision,
-    End,
-    Finish,
-    GoOn,
-    Record,
+    EndRun,
+    FinishRun,
+    RunRecord,
     RunTools,
     after_invalid,
     after_reply,
@@ -40,7 +40,7 @@ from holdfast.agents.decide import (
 )
 from holdfast.agents.feed import Followed
 from holdfast.agents.hooks import guards_of
-from holdfast.agents.meter import Meter
+from holdfast.agents.meter import RequestMeter
 from holdfast.agents.models import listed_names
 from holdfast.agents.once import Answered, Cut, Misread, Once, Overflowed, RequestEnd
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
     from holdfast.agents.setup import Setup
     from holdfast.providers.messages import ToolCall
     from holdfast.providers.model import Model
-    from holdfast.runtime.budget import Budget
+    from holdfast.runtime.budgets.budget import Budget
     from holdfast.sessions.session import Session
 
-__all__ = ["Keep", "Loop"]
+__all__ = ["AgentLoop", "Keep"]
 
 Keep: TypeAlias = "Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]"
 """Returns what is stored at a place of the run; without it makes it and stores it."""
@@ -82,7 +82,7 @@ _NO_SUMMARY = Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no su
 _MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
 
 
-class Loop:
+class AgentLoop:
     """One run of an agent."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Loop:
         """Whether the run ended by a decision of its own. It would end in the same way if it were continued."""
         self.is_shortened = False
         """Whether the conversation is not what it was, with messages added, but was made shorter."""
-        self._record = Record()
+        self._record = RunRecord()
         self._model = setup.model
         validators = [one for hooks in setup.hooks for one in hooks.validators]
         self._validators = Validators(validators, setup.runtime) if validators else None
@@ -157,35 +157,35 @@ class Loop:
         bounds, record = self._setup.bounds, self._record
         while True:
             decision = before_request(record, bounds) or await self._turn()
-            if isinstance(decision, Finish) and self._validators is not None:
+            if isinstance(decision, FinishRun) and self._validators is not None:
                 decision = await self._validated(decision, self._validators)
             match decision:
                 case RunTools(calls=calls):
                     self._begun = ""
                     record.add_calls(calls)
                     await self._run_tools(decision)
-                case Finish():
+                case FinishRun():
                     if self._setup.completion is not None:
                         self._close_calls()
                     return self._answer(decision)
-                case GoOn(text=text):
+                case ContinueAnswer(text=text):
                     self._begun += text
                 case AskAgain(text=text):
                     record.reasks += 1
                     self.messages.append(User(text=text))
-                case End(fault=fault):
+                case EndRun(fault=fault):
                     self._close_calls()
                     self.is_decided = True
                     raise HoldfastError(fault)
 
-    async def _validated(self, finish: Finish, validators: Validators) -> Decision:
+    async def _validated(self, finish: FinishRun, validators: Validators) -> Decision:
         """Return the answer as its validators correct it, or what follows because one of them rejects it."""
         text, reason = await validators.at_stop(finish.text)
         if reason:
             return after_invalid(reason, self._record, self._setup.bounds)
         return msgspec.structs.replace(finish, text=text)
 
-    def _answer(self, finish: Finish) -> AgentReply:
+    def _answer(self, finish: FinishRun) -> AgentReply:
         record = self._record
         return AgentReply(
             text=self._begun + finish.text,
@@ -248,7 +248,7 @@ class Loop:
         bounds, record = self._setup.bounds, self._record
         request = await self._compose()
         budget = _open_budget(self._model)
-        meter = Meter(self._setup.runtime)
+        meter = RequestMeter(self._setup.runtime)
         try:
             # Reserved before the request, so that agents that run side by side do not take the same turn.
             with nullcontext() if budget is None else budget.turn():
@@ -283,7 +283,7 @@ class Loop:
             raise HoldfastError(fault_in_reply)
         return Answered(reply=reply, unused=unused)
 
-    def _raised(self, reply: Reply, request: Request, fault: Fault, meter: Meter) -> Cut | None:
+    def _raised(self, reply: Reply, request: Request, fault: Fault, meter: RequestMeter) -> Cut | None:
         """Ask again, with a higher limit, for an answer that has reached its limit. A limit that the application gave is kept."""
         if self._setup.max_output is not None or request.max_output != self._limit:
             return None
@@ -491,7 +491,7 @@ class Loop:
         budget = _open_budget(self._model)
         cost: dict[str, Any] = {}
         try:
-            meter = Meter(runtime)
+            meter = RequestMeter(runtime)
             reply = await meter.charged(self._model, request, lambda: self._model.exchange(request), budget)
         except Exception as error:
             fault: Fault | None = runtime.fault_of(error)

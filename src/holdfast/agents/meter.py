@@ -15,11 +15,11 @@ from holdfast.policies.models.usage import Usage
 from holdfast.providers.cached import CachedModel
 from holdfast.providers.chain import ModelChain
 from holdfast.providers.model import RecoveringModel
-from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.budget import Budget
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.reserve import reserve_async
+from holdfast.runtime.budgets.budget import Budget
+from holdfast.runtime.budgets.reserve import reserve_async
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from holdfast.providers.model import Model
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["Meter"]
+__all__ = ["RequestMeter"]
 
 
-class Meter(Budget):
+class RequestMeter(Budget):
     """Watches one request of an agent."""
 
     def __init__(self, runtime: Runtime) -> None:

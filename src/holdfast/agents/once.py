@@ -20,9 +20,9 @@ from holdfast.agents.masks import masked_reply, masked_result
 from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.once.doubt import OUTCOMES, UnsettledError
 from holdfast.once.identity import IN_DOUBT, Identity, step_name
-from holdfast.once.outcome import Found, Mark, ended_itself, must_not_repeat
+from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.providers.messages import Reply
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract
@@ -281,7 +281,7 @@ def _as_step(
     async def made(**_: Any) -> Any:
         result = await run()
         fault = result.fault
-        if fault is not None and must_not_repeat(effect, fault) and not ended_itself(fault):
+        if fault is not None and must_not_repeat(effect, fault) and not fault.ended_itself:
             # The step must not count as done: somebody may find out what became of it.
             raise UnsettledError(fault, stored(CallResult.of(Answer.not_made(fault, call.name))))
         return stored(result)

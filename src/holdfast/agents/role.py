@@ -26,8 +26,8 @@ from holdfast.manager.circuit import policy_for
 from holdfast.policies.backoff import Tries
 from holdfast.policies.role import RoleSettings
 from holdfast.policies.target import Target
-from holdfast.runtime import reports
-from holdfast.runtime.plan import Plan, PlanCache
+from holdfast.runtime.operation import reports
+from holdfast.runtime.operation.plan import Plan, PlanCache
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from holdfast.agents.usage_limit import is_parked
 from holdfast.events import AgentFallback, UserNotified
 from holdfast.faults import AbortedError, Fault, HoldfastError, Ok
 from holdfast.policies.decide import can_fall_back
-from holdfast.runtime import reports
-from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.drivers import call_plainly_async, drive_async
-from holdfast.runtime.fallback import Chain, drive_chain_async
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import PLAN_ATTRIBUTE
+from holdfast.runtime.fallbacks.fallback import Chain, drive_chain_async
+from holdfast.runtime.operation import reports
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.drivers import call_plainly_async, drive_async
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import PLAN_ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -23,10 +23,10 @@ from holdfast.providers.model import Model
 from holdfast.runtime.runtime import Runtime
 from holdfast.tools.toolbox import Toolbox
 
-__all__ = ["Asked", "Setup"]
+__all__ = ["RequestOptions", "Setup"]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestOptions(msgspec.Struct, frozen=True):
     """What each request of an agent asks for, besides an answer."""
 
     temperature: float | None = None
@@ -75,7 +75,7 @@ class Setup(msgspec.Struct, frozen=True):
     max_output: int | None
     """None: the usual limit, which is raised for an answer that reaches it."""
     runtime: Runtime
-    asked: Asked = Asked()
+    asked: RequestOptions = RequestOptions()
     on_limit: OnLimit = "auto"
     approval: Approval | None = None
     grant: Granting | None = None

@@ -164,19 +164,31 @@ class Validators:
             verdict = validator.check(copy.deepcopy(checked))
             if inspect.isawaitable(verdict):
                 verdict = await verdict
-            corrected = _corrected(checked, verdict)
+            corrected = _corrected(checked, verdict) if isinstance(verdict, Correction) else checked
         except Exception as error:  # noqa: BLE001 - a check that cannot be made rejects nothing
             message = f"{type(error).__name__}: {error}"
             self._emit(validator, checked, "error", exit_code=_ERROR, message=message)
+            self._report(validator, f"the validator {validator.name}", error)
             return checked, ""
-        if isinstance(verdict, str):
-            self._emit(validator, checked, "failed", exit_code=_CORRECTABLE, message=verdict)
-            return checked, verdict
         if isinstance(verdict, Correction):
             self._emit(validator, checked, "corrected", exit_code=_CORRECTABLE, correction=verdict)
-        else:
+        elif verdict is None or verdict is True:
             self._emit(validator, checked, "passed", exit_code=_PASSED)
+        else:
+            reason = verdict if isinstance(verdict, str) and verdict.strip() else self._slip(validator, verdict)
+            self._emit(validator, checked, "failed", exit_code=_CORRECTABLE, message=reason)
+            return checked, reason
         return corrected, ""
+
+    def _slip(self, validator: Validator, verdict: Any) -> str:
+        """Return why what got no verdict does not pass. A check that returns False means to reject."""
+        expected = "a function that returns None or True, a text that says what is wrong, or a Correction"
+        wrong = InvalidError.at(f"validator {validator.name}", expected, verdict)
+        self._report(validator, f"the validator {validator.name} (what it checked is rejected)", wrong)
+        return f"rejected by {validator.name}"
+
+    def _report(self, validator: Validator, what: str, error: Exception) -> None:
+        self._runtime.bus.hook_raised(validator, what, error, at=self._runtime.clock.wall())
 
     def _emit(
         self,
@@ -209,14 +221,10 @@ class Validators:
         )
 
 
-def _corrected(checked: Checked, verdict: Any) -> Checked:
-    """Return what was checked with its correction. Raises `InvalidError` for a verdict that is none."""
-    if verdict is None or verdict is True or (isinstance(verdict, str) and verdict.strip()):
-        return checked
-    if not isinstance(verdict, Correction):
-        raise InvalidError.at("validator.check", "a function that returns None, a text or a Correction", verdict)
+def _corrected(checked: Checked, correction: Correction) -> Checked:
+    """Return what was checked with its correction. Raises `InvalidError` for one that is none of a call."""
     if checked.on != "PreToolUse":
-        return msgspec.structs.replace(checked, content=str(verdict.after))
-    if not isinstance(verdict.after, dict) or checked.call is None:
-        raise InvalidError.at("validator.correction", "the arguments of the call", verdict.after)
-    return msgspec.structs.replace(checked, call=msgspec.structs.replace(checked.call, arguments=verdict.after))
+        return msgspec.structs.replace(checked, content=str(correction.after))
+    if not isinstance(correction.after, dict) or checked.call is None:
+        raise InvalidError.at("validator.correction", "the arguments of the call", correction.after)
+    return msgspec.structs.replace(checked, call=msgspec.structs.replace(checked.call, arguments=correction.after))

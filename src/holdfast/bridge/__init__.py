@@ -1,4 +1,9 @@
-"""The bridge: a server on which people drive their agents from elsewhere, and the client. The protocol is `holdfast.wire`."""
+"""The bridge: a server on which people drive their agents from elsewhere, and the client. It performs what `holdfast.wire` decides.
+
+What a client sends is stored before it is acknowledged, and a client that was away gets what it missed. The walk of a message: `access/` lets
+its socket in, `connection` drives the protocol, `requests` does what the message says with the `hub`, `sessions/` stores it and lets the agent
+answer. `http/` is the same over HTTP, `host/` the process in which agents outlive the server, `client/` the other side, `page/` the web page.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.bridge.access.lockout import Lockout, LockoutLimits
+    from holdfast.bridge.access.tls import TlsFiles, pin_of_file
+    from holdfast.bridge.access.tokens import Tokens
     from holdfast.bridge.client.client import Client, Pending
     from holdfast.bridge.client.driver import ConnectionStatus
     from holdfast.bridge.client.errors import BridgeConnectionError, ReconnectionExhaustedError
@@ -34,13 +42,10 @@ if TYPE_CHECKING:
     )
     from holdfast.bridge.client.session import RemoteSession
     from holdfast.bridge.error_reports import ErrorReports
-    from holdfast.bridge.host_link import AgentProcess
-    from holdfast.bridge.lockout import Lockout, LockoutLimits
+    from holdfast.bridge.host.link import AgentProcess
     from holdfast.bridge.server import Bridge
+    from holdfast.bridge.sessions.turn import Turn
     from holdfast.bridge.settings import BridgeSettings
-    from holdfast.bridge.tls import TlsFiles, pin_of_file
-    from holdfast.bridge.tokens import Tokens
-    from holdfast.bridge.turn import Turn
     from holdfast.sessions.questions.question import Answer
     from holdfast.wire.position import Position
     from holdfast.wire.reconnect import Schedule
@@ -89,15 +94,15 @@ __all__ = [
 
 _HOMES = {
     "ErrorReports": "holdfast.bridge.error_reports",
-    "Lockout": "holdfast.bridge.lockout",
-    "LockoutLimits": "holdfast.bridge.lockout",
-    "TlsFiles": "holdfast.bridge.tls",
-    "pin_of_file": "holdfast.bridge.tls",
-    "AgentProcess": "holdfast.bridge.host_link",
+    "Lockout": "holdfast.bridge.access.lockout",
+    "LockoutLimits": "holdfast.bridge.access.lockout",
+    "TlsFiles": "holdfast.bridge.access.tls",
+    "pin_of_file": "holdfast.bridge.access.tls",
+    "AgentProcess": "holdfast.bridge.host.link",
     "Bridge": "holdfast.bridge.server",
     "BridgeSettings": "holdfast.bridge.settings",
-    "Tokens": "holdfast.bridge.tokens",
-    "Turn": "holdfast.bridge.turn",
+    "Tokens": "holdfast.bridge.access.tokens",
+    "Turn": "holdfast.bridge.sessions.turn",
     "Answer": "holdfast.sessions.questions.question",
     "Position": "holdfast.wire.position",
     "Schedule": "holdfast.wire.reconnect",

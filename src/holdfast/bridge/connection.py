@@ -12,27 +12,27 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
-from holdfast.bridge.admission import MessagePace
-from holdfast.bridge.frames import replay_frame
+from holdfast.bridge.access.admission import MessagePace
+from holdfast.bridge.access.mode import mode_of
 from holdfast.bridge.message_ids import new_message_id
-from holdfast.bridge.mode import mode_of
 from holdfast.bridge.requests import Requests
+from holdfast.bridge.sessions.frames import replay_frame
 from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.close import close_code_for, close_reason
 from holdfast.wire.messages import GapPayload, Presence, SessionJoined
 from holdfast.wire.position import Gap, GoOn, Position
-from holdfast.wire.server import Close, Handle, Rejected, Send, ServerConnection
+from holdfast.wire.server import CloseConnection, HandleMessage, Rejected, Send, ServerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 
+    from holdfast.bridge.access.identity import TokenHolder
+    from holdfast.bridge.access.resume_tokens import Resumed
     from holdfast.bridge.hub import Hub
-    from holdfast.bridge.identity import Identity
-    from holdfast.bridge.live_session import LiveSession
-    from holdfast.bridge.resume_tokens import Resumed
+    from holdfast.bridge.sessions.live_session import LiveSession
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.messages import Payload, Role
-    from holdfast.wire.replay import Held
+    from holdfast.wire.replay import RingMessage
     from holdfast.wire.server import Effect
 
 __all__ = ["ABORT", "AUTHENTICATED", "CUT", "UNREAD", "WRITE_TEXT", "Connection"]
@@ -78,7 +78,7 @@ class Connection:
     ) -> None:
         self.id = str(uuid4())
         self.hub = hub
-        self.identity: Identity | None = None
+        self.identity: TokenHolder | None = None
         self.client_key: tuple[str, str] | None = None
         self.client_id = ""
         self.protocol = 1
@@ -161,9 +161,9 @@ class Connection:
             match effect:
                 case Send(frame):
                     await self.send(frame)
-                case Close(code, reason):
+                case CloseConnection(code, reason):
                     await self._close(code, reason)
-                case Handle():
+                case HandleMessage():
                     await self._requests.handle(effect)
                 case Rejected(message, fault):
                     self._report(message, fault)
@@ -227,9 +227,9 @@ class Connection:
             report(fault, user_agent=self.user_agent)
         await self.perform(self.machine.end(fault))
 
-    async def tell(self, type_: str, payload: Payload) -> None:
-        """Send a message that is about no session."""
-        await self.perform(self.machine.answer(type_, payload))
+    async def tell(self, type_: str, payload: Payload, session_id: str = "") -> None:
+        """Send a message that is stored in no log; about a session or about none."""
+        await self.perform(self.machine.answer(type_, payload, session_id=session_id))
 
     async def shut_down(self, *, restarts: bool) -> None:
         """End the connection because the server stops, also if its client does not read."""
@@ -242,7 +242,7 @@ class Connection:
 
     # --- time ---
 
-    def identified(self, identity: Identity) -> None:
+    def identified(self, identity: TokenHolder) -> None:
         """The client is known, or has a new token."""
         self.identity = identity
         self._authenticated()
@@ -267,7 +267,7 @@ class Connection:
             return
         # Every frame moves the next tick. The timer is not moved each time, so it may fire early.
         effects = self.machine.tick()
-        if any(isinstance(effect, Close) for effect in effects):
+        if any(isinstance(effect, CloseConnection) for effect in effects):
             # It did not authenticate in time, or is silent.
             fault = Fault.of("CONN_HEARTBEAT_LOST" if self.identity is not None else "AUTH_REQUIRED")
             self.hub.reports.client(fault, user_agent=self.user_agent)
@@ -383,7 +383,7 @@ class Connection:
                 await news.wait()
         return None
 
-    async def _read_log(self, live: LiveSession, cursor: int) -> list[Held] | Gap | None:
+    async def _read_log(self, live: LiveSession, cursor: int) -> list[RingMessage] | Gap | None:
         try:
             return await live.read(cursor)
         except HoldfastError as error:
@@ -391,7 +391,7 @@ class Connection:
             await self.end(error.fault)
             return None
 
-    async def _replay(self, live: LiveSession, found: list[Held], top: int) -> int:
+    async def _replay(self, live: LiveSession, found: list[RingMessage], top: int) -> int:
         last = found[-1].offset
         fields = {
             "session_id": live.id,

@@ -14,14 +14,14 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.bridge.access_audit import AccessAudit
-from holdfast.bridge.admission import Admission
-from holdfast.bridge.agent_runner import AgentRunner, agent_name, check_agent, problem
+from holdfast.bridge.access.admission import Admission
+from holdfast.bridge.access.audit import AccessAudit
+from holdfast.bridge.access.resume_tokens import ResumeTokens
 from holdfast.bridge.error_reports import ErrorReports
-from holdfast.bridge.host_link import HostedRunner
-from holdfast.bridge.live_session import LiveSession
+from holdfast.bridge.host.link import HostedRunner
 from holdfast.bridge.log import log_error, log_warning
-from holdfast.bridge.resume_tokens import ResumeTokens
+from holdfast.bridge.sessions.agent_runner import AgentRunner, agent_name, check_agent, problem
+from holdfast.bridge.sessions.live_session import LiveSession
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.events import (
     AgentFallback,
@@ -58,11 +58,11 @@ from holdfast.wire.messages import CertificateRotation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from holdfast.bridge.host_link import HostLink
-    from holdfast.bridge.identity import Authenticator, Identity
-    from holdfast.bridge.live_session import Incoming
+    from holdfast.bridge.access.identity import Authenticator, TokenHolder
+    from holdfast.bridge.access.tls import Rotation
+    from holdfast.bridge.host.link import HostLink
+    from holdfast.bridge.sessions.live_session import Incoming
     from holdfast.bridge.settings import OnGraceExpiry
-    from holdfast.bridge.tls import Rotation
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import SessionRecord, Store
     from holdfast.wire.messages import Payload
@@ -101,7 +101,7 @@ class Connected(Protocol):
 
     id: str
     peer: str
-    identity: Identity | None
+    identity: TokenHolder | None
     client_key: tuple[str, str] | None
 
     @property
@@ -117,8 +117,8 @@ class Connected(Protocol):
         """End it because the server stops."""
         ...
 
-    async def tell(self, type_: str, payload: Payload) -> None:
-        """Send a message that is about no session."""
+    async def tell(self, type_: str, payload: Payload, session_id: str = "") -> None:
+        """Send a message that is stored in no log; about a session or about none."""
         ...
 
 
@@ -391,7 +391,7 @@ class Hub:
         return await self.live(name, device)
 
     async def visible(
-        self, identity: Identity, *, states: Sequence[SessionState] = (), after: str = "", most: int | None = None
+        self, identity: TokenHolder, *, states: Sequence[SessionState] = (), after: str = "", most: int | None = None
     ) -> list[SessionRecord]:
         """Return the sessions that somebody may see, by id after `after`, in one of `states` if given, and no more than `most`."""
         if identity.sessions is not None:
@@ -608,7 +608,7 @@ class Hub:
     def broadcast(self, live: LiveSession, type_: str, payload: Payload) -> None:
         """Send something that is not stored to everybody in a session."""
         for each in tuple(live.clients):
-            self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
+            self.spawn(each.tell(type_, payload, live.id))
 
     def _on_event(self, event: Any) -> None:
         if isinstance(event, Commanded) and not event.session:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bridge.error_reports import ErrorReports
 from holdfast.extras import missing_extra
 from holdfast.sinks.alerts import raise_alerts
+from holdfast.sinks.metric import measure_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.bridge.hub import Hub
+    from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["BridgeMetrics"]
@@ -41,12 +43,17 @@ class BridgeMetrics:
     def __init__(self, runtime: Runtime | None = None) -> None:
         self._alerts = raise_alerts(runtime)
         self._registry: Any = None
-        self._events: Any = None
+        self._events: tuple[Subscription, ...] = ()
         readers: list[Callable[..., object]] = []
         if _counts is not None:
             self._registry = _prometheus.CollectorRegistry()
-            self._events = _counts.count_events(self._registry, runtime)
-            readers.append(_counts.count_errors(self._registry))
+            count_errors = _counts.count_errors(self._registry)
+            # What agents raise and recoveries give up, besides what the bridge reports itself.
+            self._events = (
+                _counts.count_events(self._registry, runtime),
+                measure_errors(count_errors, runtime=runtime),
+            )
+            readers.append(count_errors)
         self.reports = ErrorReports(*readers, alerts=self._alerts)
         """Where the errors of the bridge go."""
 
@@ -65,8 +72,8 @@ class BridgeMetrics:
     def close(self) -> None:
         """Stop counting."""
         self._alerts.cancel()
-        if self._events is not None:
-            self._events.cancel()
+        for subscription in self._events:
+            subscription.cancel()
 
 
 class _Gauges:

@@ -16,12 +16,12 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast._version import __version__
-from holdfast.bridge.agent_runner import agent_name
-from holdfast.bridge.frames import notification_of, replay_frame
-from holdfast.bridge.live_session import Incoming, LiveSession
-from holdfast.bridge.mode import MODE_TEXTS
-from holdfast.bridge.resume_tokens import role_of
-from holdfast.bridge.session_summaries import summaries
+from holdfast.bridge.access.mode import MODE_TEXTS
+from holdfast.bridge.access.resume_tokens import role_of
+from holdfast.bridge.sessions.agent_runner import agent_name
+from holdfast.bridge.sessions.frames import notification_of, replay_frame
+from holdfast.bridge.sessions.live_session import Incoming, LiveSession
+from holdfast.bridge.sessions.summaries import summaries
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.sessions import admin
@@ -39,15 +39,15 @@ from holdfast.wire.server import PUBLIC_WARNING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from holdfast.bridge.agent_runner import AgentRunner
+    from holdfast.bridge.access.identity import TokenHolder
     from holdfast.bridge.connection import Connection
-    from holdfast.bridge.host_link import HostedRunner
-    from holdfast.bridge.identity import Identity
+    from holdfast.bridge.host.link import HostedRunner
+    from holdfast.bridge.sessions.agent_runner import AgentRunner
     from holdfast.stores import SessionRecord
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.messages import Role
-    from holdfast.wire.replay import Held
-    from holdfast.wire.server import Handle
+    from holdfast.wire.replay import RingMessage
+    from holdfast.wire.server import HandleMessage
 
 __all__ = ["PROTOCOLS", "Requests"]
 
@@ -92,7 +92,7 @@ class Requests:
         """The messages of this turn of the event loop, each with its session and its text."""
         self._unanswered = 0
         """How many messages are not stored and answered yet."""
-        self._handlers: dict[str, Callable[[Handle, Any], Awaitable[None]]] = {
+        self._handlers: dict[str, Callable[[HandleMessage, Any], Awaitable[None]]] = {
             "auth": self._auth,
             "health_check": self._health,
             "session_list": self._list,
@@ -118,7 +118,7 @@ class Requests:
             "notification_ack": self._seen,
         }
 
-    async def handle(self, handle: Handle) -> None:
+    async def handle(self, handle: HandleMessage) -> None:
         """Do what a message asks for, or tell the client why not."""
         message = handle.message
         handler = self._handlers.get(message.type, self._unknown)
@@ -137,7 +137,7 @@ class Requests:
             # no such rest: those of one packet are stored together, and the next ones wait for that.
             await asyncio.sleep(took if took > _LONG_S else 0)
 
-    async def _tried(self, handler: Callable[[Handle, Any], Awaitable[None]], handle: Handle) -> bool:
+    async def _tried(self, handler: Callable[[HandleMessage, Any], Awaitable[None]], handle: HandleMessage) -> bool:
         try:
             await handler(handle, handle.payload)
         except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client, and other clients go on
@@ -150,7 +150,7 @@ class Requests:
         if self._storing:
             await asyncio.wait(set(self._storing))
 
-    async def _unknown(self, handle: Handle, _: wire.Payload) -> None:
+    async def _unknown(self, handle: HandleMessage, _: wire.Payload) -> None:
         raise HoldfastError(Fault.of("SYS_NOT_IMPLEMENTED", context={"received": handle.message.type}))
 
     async def _failed(self, message: Envelope, error: Exception) -> None:
@@ -161,12 +161,12 @@ class Requests:
             fault = Fault.of("SYS_INTERNAL_ERROR", context={"received": message.type, "cause": fault.code})
         await self._connection.perform(self._connection.machine.failed(message, fault))
 
-    async def _reply(self, handle: Handle, type_: str, payload: wire.Payload, session: str = "") -> None:
+    async def _reply(self, handle: HandleMessage, type_: str, payload: wire.Payload, session: str = "") -> None:
         effects = self._connection.machine.answer(type_, payload, re=handle.message.id, session_id=session)
         await self._connection.perform(effects)
 
     @property
-    def _identity(self) -> Identity:
+    def _identity(self) -> TokenHolder:
         identity = self._connection.identity
         assert identity is not None, "the machine hands on nothing before auth"
         return identity
@@ -178,7 +178,7 @@ class Requests:
 
     # --- who is there ---
 
-    async def _auth(self, handle: Handle, auth: wire.Auth) -> None:
+    async def _auth(self, handle: HandleMessage, auth: wire.Auth) -> None:
         connection = self._connection
         try:
             identity = self._identified(auth)
@@ -205,7 +205,7 @@ class Requests:
             await self._join_again(handle, each)
         return None
 
-    def _identified(self, auth: wire.Auth) -> Identity:
+    def _identified(self, auth: wire.Auth) -> TokenHolder:
         authenticator, peer = self._hub.authenticator, self._connection.peer
         if self._connection.machine.mode == "misconfigured":
             # Before the token is looked at: it has crossed the network for everybody to read.
@@ -250,7 +250,7 @@ class Requests:
             resumed=resumed,
         )
 
-    async def _join_again(self, handle: Handle, each: wire.ResumeRequest) -> None:
+    async def _join_again(self, handle: HandleMessage, each: wire.ResumeRequest) -> None:
         if self._connection.machine.mode == "direct_public":
             return
         try:
@@ -264,7 +264,7 @@ class Requests:
             fault = Fault.of(error.fault.code, error.fault.message, context=context)
             await self._connection.perform(self._connection.machine.failed(handle.message, fault))
 
-    async def _health(self, handle: Handle, check: wire.HealthCheck) -> None:
+    async def _health(self, handle: HandleMessage, check: wire.HealthCheck) -> None:
         machine, now = self._connection.machine, self._hub.clock.wall()
         is_public = machine.mode == "direct_public" and machine.phase.value == "awaiting_ack"
         skew = wall_of(check.timestamp)
@@ -288,7 +288,7 @@ class Requests:
 
     # --- which session ---
 
-    async def _list(self, handle: Handle, asked: wire.SessionList) -> None:
+    async def _list(self, handle: HandleMessage, asked: wire.SessionList) -> None:
         # The client takes messages of the size that it may send.
         most = self._hub.settings.connection.max_frame - _FRAME_REST
         records: Sequence[SessionRecord | LiveSession]
@@ -301,11 +301,11 @@ class Requests:
         after = shown[-1].session_id if len(shown) < len(records) else ""
         await self._reply(handle, "sessions", wire.SessionsPayload(sessions=shown, next=after))
 
-    async def _create(self, handle: Handle, create: wire.SessionCreate) -> None:
+    async def _create(self, handle: HandleMessage, create: wire.SessionCreate) -> None:
         live = await self._make(handle, create)
         await self._enter(handle.message.id, live.id, "controller", None)
 
-    async def _start(self, handle: Handle, start: wire.SessionStart) -> None:
+    async def _start(self, handle: HandleMessage, start: wire.SessionStart) -> None:
         session = start.session_id if isinstance(start.session_id, str) else ""
         if start.resume and not session:
             raise _invalid(handle.message, "payload.session_id", "required")
@@ -320,7 +320,7 @@ class Requests:
         ready = wire.SessionReady(session_id=live.id, agent=start.agent, working_directory=start.working_directory)
         await self._reply(handle, "session_ready", ready, live.id)
 
-    async def _make(self, handle: Handle, wanted: wire.SessionCreate | wire.SessionStart) -> LiveSession:
+    async def _make(self, handle: HandleMessage, wanted: wire.SessionCreate | wire.SessionStart) -> LiveSession:
         session = wanted.session_id if isinstance(wanted.session_id, str) else ""
         identity = self._identity
         if identity.role != "controller" or (session and not identity.may_see(session)):
@@ -359,12 +359,12 @@ class Requests:
         if not self._identity.may_see(session):
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": session}))
 
-    async def _join(self, handle: Handle, join: wire.SessionJoin) -> None:
+    async def _join(self, handle: HandleMessage, join: wire.SessionJoin) -> None:
         await self._enter(
             handle.message.id, join.session_id, join.role, join.after, join.history, shown=join.resume_token
         )
 
-    async def _resume(self, handle: Handle, resume: wire.SessionResume) -> None:
+    async def _resume(self, handle: HandleMessage, resume: wire.SessionResume) -> None:
         live = await self._find(resume.session_id)
         if self._identity.role == "observer":
             raise HoldfastError(Fault.of("AUTH_FORBIDDEN", context={"session_id": live.id}))
@@ -394,27 +394,27 @@ class Requests:
         await self._connection.join(re, live, granted, after=after, history=history, token=token, resume_status=worth)
         return live
 
-    async def _leave(self, handle: Handle, _: wire.SessionPlain) -> None:
+    async def _leave(self, handle: HandleMessage, _: wire.SessionPlain) -> None:
         self._connection.leave(handle.session_id)
         await self._acknowledge(handle)
 
-    async def _snapshot(self, handle: Handle, asked: wire.SessionPlain) -> None:
+    async def _snapshot(self, handle: HandleMessage, asked: wire.SessionPlain) -> None:
         session = asked.session_id if isinstance(asked.session_id, str) else ""
         session = session or handle.message.session_id or next(reversed(self._connection.machine.roles), "")
         self._check_visible(session)
         snapshot = await (await self._hub.look_at(session)).snapshot()
         await self._reply(handle, "snapshot", snapshot, session)
 
-    async def _end(self, handle: Handle, payload: wire.SessionEnd) -> None:
+    async def _end(self, handle: HandleMessage, payload: wire.SessionEnd) -> None:
         self._check_expiry(handle, payload.expires_at)
         live = self._connection.live(handle.session_id)
         await self._when_done(handle, live, self._hub.close(live, payload.reason))
 
-    async def _pause(self, handle: Handle, _: wire.SessionPlain) -> None:
+    async def _pause(self, handle: HandleMessage, _: wire.SessionPlain) -> None:
         live = self._connection.live(handle.session_id)
         await self._when_done(handle, live, self._hub.pause(live))
 
-    async def _when_done(self, handle: Handle, live: LiveSession, ends: Coroutine[Any, Any, None]) -> None:
+    async def _when_done(self, handle: HandleMessage, live: LiveSession, ends: Coroutine[Any, Any, None]) -> None:
         """Acknowledge a message when a session's work has ended. That may take as long as a turn: other messages are handled meanwhile."""
 
         async def end() -> None:
@@ -428,12 +428,12 @@ class Requests:
         # Mostly it is over at once. Then what the client has sent after it comes after it.
         await asyncio.wait((self._hub.spawn(end()),), timeout=_SOON_S)
 
-    async def _rename(self, handle: Handle, given: wire.SessionRename) -> None:
+    async def _rename(self, handle: HandleMessage, given: wire.SessionRename) -> None:
         self._check_expiry(handle, given.expires_at)
         await admin.rename(self._hub.store, handle.session_id, given.title.strip(), by=self._identity.name)
         await self._acknowledge(handle)
 
-    async def _stop(self, handle: Handle, stop: wire.SessionStop) -> None:
+    async def _stop(self, handle: HandleMessage, stop: wire.SessionStop) -> None:
         self._check_expiry(handle, stop.expires_at)
         live = self._connection.live(handle.session_id)
         if live.runner is None or not await live.runner.stop_turn(stop.turn):
@@ -447,7 +447,7 @@ class Requests:
             raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
         await self._acknowledge(handle)
 
-    async def _command(self, handle: Handle, command: wire.Command) -> None:
+    async def _command(self, handle: HandleMessage, command: wire.Command) -> None:
         self._check_expiry(handle, command.expires_at)
         live = self._connection.live(handle.session_id)
         runner = live.runner
@@ -463,7 +463,7 @@ class Requests:
         if state in FINAL:
             raise HoldfastError(session_ended(live.id, state))
 
-    async def _refresh(self, handle: Handle, refresh: wire.RefreshToken) -> None:
+    async def _refresh(self, handle: HandleMessage, refresh: wire.RefreshToken) -> None:
         found = self._hub.authenticator.identify(refresh.token, peer=self._connection.peer)
         old = self._identity
         if (found.kind, found.role, found.sessions) != (old.kind, old.role, old.sessions):
@@ -472,14 +472,14 @@ class Requests:
         self._connection.identified(found)
         await self._acknowledge(handle)
 
-    async def _seen(self, handle: Handle, seen: wire.NotificationAck) -> None:
+    async def _seen(self, handle: HandleMessage, seen: wire.NotificationAck) -> None:
         # They stay in the log, and other clients get them.
         self._hub.seen.extend((self.client, id_) for id_ in seen.notification_ids)
         await self._acknowledge(handle)
 
     # --- what is said ---
 
-    async def _message(self, handle: Handle, said: wire.SessionMessage) -> None:
+    async def _message(self, handle: HandleMessage, said: wire.SessionMessage) -> None:
         content = said.text if said.content is UNSET else said.content
         if not isinstance(content, str):
             raise _invalid(handle.message, "payload.content", "required")
@@ -518,7 +518,7 @@ class Requests:
         except Exception as error:  # noqa: BLE001 - the client learns of any failure
             return [error for _ in messages]
 
-    def _check_expiry(self, handle: Handle, expires_at: str | None) -> None:
+    def _check_expiry(self, handle: HandleMessage, expires_at: str | None) -> None:
         until = None if expires_at is None else wall_of(expires_at)
         if expires_at is not None and until is None:
             raise _invalid(handle.message, "payload.expires_at", "iso8601", expires_at)
@@ -526,12 +526,12 @@ class Requests:
             message = "The message had expired when it arrived, and was not stored"
             raise HoldfastError(Fault.of("SESS_INTERACTION_EXPIRED", message, context={"expires_at": expires_at}))
 
-    async def _answer(self, handle: Handle, answer: wire.Answer) -> None:
+    async def _answer(self, handle: HandleMessage, answer: wire.Answer) -> None:
         self._check_expiry(handle, answer.expires_at)
         given = GivenAnswer(answer.value, answer.outcome, answer.reason)
         await self._give(handle, answer.question_id, given, answer.arguments_hash)
 
-    async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
+    async def _approval(self, handle: HandleMessage, response: wire.ApprovalResponse) -> None:
         live = self._connection.live(handle.session_id)
         question = await live.question_of_call(response.tool_call_id, response.question_id)
         if response.decision == "modified":
@@ -540,7 +540,7 @@ class Requests:
             given = GivenAnswer(value=True) if response.decision == "approved" else GivenAnswer.no(response.reason)
         await self._give(handle, question, given, response.arguments_hash)
 
-    def _modified(self, handle: Handle, response: wire.ApprovalResponse) -> str:
+    def _modified(self, handle: HandleMessage, response: wire.ApprovalResponse) -> str:
         """Return the answer to a call with other arguments, for the model.
 
         The call itself is rejected: an approval holds for the arguments that were shown. The model makes a call with the new ones, so that
@@ -551,7 +551,7 @@ class Requests:
         wanted = msgspec.json.encode(response.modifications).decode()
         return f"{response.reason}\n{_INSTEAD}{wanted}".lstrip()
 
-    async def _give(self, handle: Handle, question: str, given: GivenAnswer, shown: str) -> None:
+    async def _give(self, handle: HandleMessage, question: str, given: GivenAnswer, shown: str) -> None:
         live, sent = self._connection.live(handle.session_id), (self.client, handle.message.id)
         runner = live.runner
         if runner is not None and await runner.give(question, given):
@@ -570,19 +570,19 @@ class Requests:
             live.handed_over.append(sent)
         return await self._acknowledge(handle)
 
-    async def _acknowledge(self, handle: Handle) -> None:
+    async def _acknowledge(self, handle: HandleMessage) -> None:
         result = AckResult(id=handle.message.id, status="stored")
         await self._connection.perform(self._connection.machine.stored([result]))
 
     # --- what was missed ---
 
-    async def _acked(self, handle: Handle, ack: wire.ClientAck) -> None:
+    async def _acked(self, handle: HandleMessage, ack: wire.ClientAck) -> None:
         client = self._connection.client_id
         self._hub.resume_tokens.confirm(self._identity.token_id, client, handle.session_id)
         if ack.epoch == self._connection.live(handle.session_id).epoch:
             self._connection.acked[handle.session_id] = ack.offset
 
-    async def _request_replay(self, handle: Handle, asked: wire.RequestReplay) -> None:
+    async def _request_replay(self, handle: HandleMessage, asked: wire.RequestReplay) -> None:
         live = self._connection.live(handle.session_id)
         await live.catch_up()
         if asked.since_offset is not None:
@@ -606,18 +606,18 @@ class Requests:
         )
         return await self._connection.send(frame)
 
-    def _without_seen(self, held: list[Held]) -> list[Held]:
+    def _without_seen(self, held: list[RingMessage]) -> list[RingMessage]:
         """Leave out the notifications that this client has acknowledged."""
         mine = {id_ for client, id_ in self._hub.seen if client == self.client}
         if not mine:
             return held
         return [each for each in held if notification_of(each.frame) not in mine]
 
-    async def _replay_gap(self, handle: Handle, live: LiveSession, gap: Gap) -> None:
+    async def _replay_gap(self, handle: HandleMessage, live: LiveSession, gap: Gap) -> None:
         buffer = wire.ReplayBuffer(messages=[], session_id=live.id, complete=False, gap=gap.payload())
         await self._reply(handle, "replay_buffer", buffer, live.id)
 
-    async def _replay_after(self, handle: Handle, live: LiveSession, after: int, epoch: str) -> None:
+    async def _replay_after(self, handle: HandleMessage, live: LiveSession, after: int, epoch: str) -> None:
         found = await live.resume(Position(epoch=epoch, offset=after))
         if isinstance(found, Gap):
             return await self._replay_gap(handle, live, found)

@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import options
-from holdfast.bridge.agent_runner import agent_name
-from holdfast.bridge.checks import checks_of
+from holdfast.bridge.access.guard import Guard
+from holdfast.bridge.access.lockout import Lockout
+from holdfast.bridge.access.pairing import Pairing
+from holdfast.bridge.access.tls import RotationWatch, ServerTls, TlsFiles
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.connection import Connection
 from holdfast.bridge.file_watch import FileWatch
-from holdfast.bridge.guard import Guard
-from holdfast.bridge.host_link import HostLink
-from holdfast.bridge.http import HttpApi
+from holdfast.bridge.host.link import HostLink
+from holdfast.bridge.host.store_relay import StoreRelay
+from holdfast.bridge.http.checks import checks_of
+from holdfast.bridge.http.listener import http_protocol
+from holdfast.bridge.http.port import Port
+from holdfast.bridge.http.responses import EXCEPTION_HANDLERS
+from holdfast.bridge.http.routes import HttpApi
+from holdfast.bridge.http.static import PAGE_PATHS, send_page_file
 from holdfast.bridge.hub import Hub
-from holdfast.bridge.listener import http_protocol
-from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.log import log_warning
 from holdfast.bridge.metrics import BridgeMetrics
-from holdfast.bridge.pairing import Pairing
-from holdfast.bridge.port import Port
-from holdfast.bridge.responses import EXCEPTION_HANDLERS
+from holdfast.bridge.sessions.agent_runner import agent_name
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.static import PAGE_PATHS, send_page_file
-from holdfast.bridge.store_relay import StoreRelay
-from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles
-from holdfast.bridge.tokens import Tokens
 from holdfast.extras import needs_extra
 from holdfast.faults import InvalidError
 from holdfast.runtime.runtime import default_runtime
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from holdfast.bridge.access.identity import Authenticator
     from holdfast.bridge.error_reports import ErrorReports
-    from holdfast.bridge.host_link import AgentProcess
-    from holdfast.bridge.identity import Authenticator
+    from holdfast.bridge.host.link import AgentProcess
     from holdfast.faults import Fault
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Store

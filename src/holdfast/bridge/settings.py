@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import options
-from holdfast.bridge.lockout import LockoutLimits
-from holdfast.bridge.private_files import state_folder
+from holdfast.bridge.access.lockout import LockoutLimits
+from holdfast.bridge.access.private_files import state_folder
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.wire.bridge_options import BridgeOptions, OnGraceExpiry
 from holdfast.wire.server import ServerLimits
@@ -25,7 +25,7 @@ from holdfast.wire.server import ServerLimits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from holdfast.bridge.identity import TokenKind
+    from holdfast.bridge.access.identity import TokenKind
     from holdfast.policies.profiles import ProfileName
 
 __all__ = ["PROFILE_BRIDGE", "BridgeSettings", "OnGraceExpiry", "is_loopback"]

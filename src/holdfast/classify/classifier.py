@@ -22,7 +22,6 @@ from holdfast.classify.restraint import given_reason, held_back, introduced_reas
 from holdfast.classify.rules import RULES
 from holdfast.classify.rules.toolserver import carried_by
 from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
-from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.redaction import LONGEST_SECRET
 from holdfast.faults.surfaces import fill
 
@@ -295,7 +294,7 @@ class Classifier:
             ),
             scope=entry.scope if verdict.scope is None else verdict.scope,
             retry_after=delay,
-            maybe_executed=verdict.code in MAY_HAVE_HAPPENED,
+            maybe_executed=entry.maybe_executed,
             rule=verdict.rule,
             context=context,
             cause=cause,

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.bridge.agent_host import AgentHost
-from holdfast.bridge.host_files import HostFiles
+from holdfast.bridge.host.agent_host import AgentHost
+from holdfast.bridge.host.files import HostFiles
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.cli.agent import needs_keys, rehearsal
-from holdfast.cli.serve import served_agent
+from holdfast.cli.serve import exit_soon, served_agent
 
 __all__ = ["host"]
 
@@ -43,7 +43,9 @@ def host(given: bytes) -> int:
             stack.enter_context(rehearsal())
 
         async def run() -> int:
-            return await AgentHost(agent, start.store, files, BridgeSettings(**start.settings)).run()
+            code = await AgentHost(agent, start.store, files, BridgeSettings(**start.settings)).run()
+            exit_soon()
+            return code
 
         return asyncio.run(run())
 

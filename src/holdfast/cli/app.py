@@ -18,7 +18,7 @@ from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import (
     CLOSE,
-    Group,
+    CommandGroup,
     SinceOption,
     StoreOption,
     UntilOption,
@@ -37,7 +37,7 @@ __all__ = ["app", "run"]
 app = typer.Typer(
     name="holdfast",
     help="Error handling and recovery for AI agents.",
-    cls=Group,
+    cls=CommandGroup,
     # `holdfast completion` prints the scripts.
     add_completion=False,
     # A defect of ours shows a plain traceback. Rich's traceback would fill the screen and show local variables with
@@ -333,9 +333,11 @@ def doctor(as_json: _Json = False) -> None:
     perform(lambda: verb(as_json=as_json))
 
 
-policy = typer.Typer(cls=Group, help="Show, check and simulate policies; sum up observe mode.", no_args_is_help=True)
+policy = typer.Typer(
+    cls=CommandGroup, help="Show, check and simulate policies; sum up observe mode.", no_args_is_help=True
+)
 app.add_typer(policy, name="policy")
-config = typer.Typer(cls=Group, help="Print the schema of the settings.", no_args_is_help=True)
+config = typer.Typer(cls=CommandGroup, help="Print the schema of the settings.", no_args_is_help=True)
 app.add_typer(config, name="config")
 
 _File = Annotated[
@@ -440,7 +442,7 @@ def config_schema() -> None:
     perform(lambda: _show(json_schema()))
 
 
-agent = typer.Typer(cls=Group, help="Run agents in sessions that survive a crash.", no_args_is_help=True)
+agent = typer.Typer(cls=CommandGroup, help="Run agents in sessions that survive a crash.", no_args_is_help=True)
 app.add_typer(agent, name="agent")
 app.add_typer(workflow, name="workflow")
 
@@ -492,7 +494,7 @@ def agent_run(
     perform(lambda: verb(flags))
 
 
-actors = typer.Typer(cls=Group, help="Look at the actors of running programs.", no_args_is_help=True)
+actors = typer.Typer(cls=CommandGroup, help="Look at the actors of running programs.", no_args_is_help=True)
 app.add_typer(actors, name="actors")
 
 
@@ -517,7 +519,7 @@ app.add_typer(tokens, name="tokens")
 app.add_typer(tls, name="tls")
 app.command("pair")(pair)
 app.command("attach")(attach)
-faults = typer.Typer(cls=Group, help="Run providers and networks that fail on script.", no_args_is_help=True)
+faults = typer.Typer(cls=CommandGroup, help="Run providers and networks that fail on script.", no_args_is_help=True)
 app.add_typer(faults, name="faults")
 
 
@@ -607,8 +609,8 @@ def _help_of(context: typer.Context, words: list[str]) -> tuple[str, list[str]]:
     found = context.find_root()
     for word in words:
         group = found.command
-        names = group.list_commands(found) if isinstance(group, Group) else []
-        command = group.get_command(found, word) if isinstance(group, Group) else None
+        names = group.list_commands(found) if isinstance(group, CommandGroup) else []
+        command = group.get_command(found, word) if isinstance(group, CommandGroup) else None
         if command is None:
             near = get_close_matches(word, [*names, *([] if found.parent else ["exit-codes"])], 1, CLOSE)
             hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -616,7 +618,7 @@ def _help_of(context: typer.Context, words: list[str]) -> tuple[str, list[str]]:
             raise typer.BadParameter(message)
         # Only the help is needed, so missing arguments must not be an error.
         found = command.make_context(word, [], parent=found, resilient_parsing=True)
-    inner = found.command.list_commands(found) if isinstance(found.command, Group) else []
+    inner = found.command.list_commands(found) if isinstance(found.command, CommandGroup) else []
     return found.get_help(), inner
 
 

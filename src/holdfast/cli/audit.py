@@ -19,7 +19,7 @@ from holdfast.cli.store import time_of
 from holdfast.faults import InvalidError, resolve
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
-from holdfast.stores.verification import ANCHORS, Head, heads_of, records_of, unaudited, verify_store
+from holdfast.stores.verification import ANCHORS, ChainHead, heads_of, records_of, unaudited, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -69,7 +69,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Anchor(msgspec.Struct):
-    heads: tuple[Head, ...]
+    heads: tuple[ChainHead, ...]
 
 
 def filters_of(
@@ -108,13 +108,13 @@ async def audit_tail(store: Store, filters: Filters, *, lines: int, follow: bool
     return Exit.OK
 
 
-async def _newest(store: Store, filters: Filters, heads: list[Head], count: int) -> list[AuditRecord]:
+async def _newest(store: Store, filters: Filters, heads: list[ChainHead], count: int) -> list[AuditRecord]:
     found = [record for head in heads for record in await _end_of(store, filters, head, count)]
     found.sort(key=_order)
     return found[len(found) - min(count, len(found)) :]
 
 
-async def _end_of(store: Store, filters: Filters, head: Head, count: int) -> list[AuditRecord]:
+async def _end_of(store: Store, filters: Filters, head: ChainHead, count: int) -> list[AuditRecord]:
     """Return the last records of a chain that fit.
 
     It reads from the end, because a chain may have millions of records.
@@ -212,7 +212,7 @@ def _show_chains(result: Verification, without: list[str]) -> None:
     show_table(("chain", "records", "hash", "found"), rows)
 
 
-def _anchor_of(file: str | None) -> tuple[Head, ...]:
+def _anchor_of(file: str | None) -> tuple[ChainHead, ...]:
     if file is None:
         return ()
     try:

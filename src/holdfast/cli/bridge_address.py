@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.bridge.private_files import read_private, write_private
+from holdfast.bridge.access.private_files import read_private, write_private
 
 if TYPE_CHECKING:
     from pathlib import Path

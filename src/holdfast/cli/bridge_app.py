@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.exits import perform
-from holdfast.cli.store_app import Group
+from holdfast.cli.store_app import CommandGroup
 
 __all__ = ["attach", "pair", "serve", "tls", "tokens"]
 
-tokens = typer.Typer(cls=Group, help="Make, list and revoke the tokens of a bridge.", no_args_is_help=True)
+tokens = typer.Typer(cls=CommandGroup, help="Make, list and revoke the tokens of a bridge.", no_args_is_help=True)
 tls = typer.Typer(
-    cls=Group, help="Make and exchange the certificate of a bridge, and show its pins.", no_args_is_help=True
+    cls=CommandGroup, help="Make and exchange the certificate of a bridge, and show its pins.", no_args_is_help=True
 )
 
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -39,7 +39,7 @@ _Days = Annotated[int, typer.Option(min=1, help="How many days the certificate i
 
 
 def _home(named: Path | None) -> Path:
-    from holdfast.bridge.private_files import state_folder
+    from holdfast.bridge.access.private_files import state_folder
 
     return state_folder() if named is None else named
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import __version__
-from holdfast.bridge.private_files import read_private, state_folder
-from holdfast.bridge.tokens import Tokens
+from holdfast.bridge.access.private_files import read_private, state_folder
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, narrate, show_json, show_table
 from holdfast.cli.sdk_checks import needed_version, own_retries
@@ -282,7 +282,7 @@ def _tokens(path: Path) -> Finding:
 def _certificate(folder: Path) -> Finding:
     # Imported here, because it needs an extra that may be missing.
     try:
-        from holdfast.bridge.tls import TlsFiles
+        from holdfast.bridge.access.tls import TlsFiles
     except ImportError as error:
         return Finding("certificate", "info", f"{folder} was not checked: {error}")
     files_ = TlsFiles(folder)

@@ -81,7 +81,7 @@ def live(
             # Keys are offered only if they can be read: stdin may be a pipe while stderr is a terminal.
             if keys.isatty():
                 view.has_keys = True
-                stack.enter_context(Keys(keys, view.pressed))
+                stack.enter_context(KeyPresses(keys, view.pressed))
             stack.enter_context(watch_events(view.changed, view.runtime))
         else:
             stack.enter_context(watch_events(_logger(view), view.runtime))
@@ -247,7 +247,7 @@ def _logger(view: LiveView) -> Callable[[Event], None]:
     return log
 
 
-class Keys:
+class KeyPresses:
     """Calls `pressed` from a thread with each key typed at `terminal`, while the block runs.
 
     Ctrl-C still interrupts.

@@ -23,8 +23,8 @@ from holdfast.faults.catalog import suggested_codes
 from holdfast.faults.surfaces import spell_seconds
 from holdfast.policies.advice import Advice, advice
 from holdfast.policies.decide import LONGEST_WAIT_S
-from holdfast.policies.outlook import Outlook, Wait, outlook
-from holdfast.policies.simulation import Kind, Moment, Outage, Report, simulate
+from holdfast.policies.outlook import Outlook, WaitRange, outlook
+from holdfast.policies.simulation import Kind, Moment, Outage, SimulationReport, simulate
 from holdfast.testing.load import LOAD_KINDS, Load, simulate_load
 from holdfast.testing.provider.limits import read_limit
 
@@ -209,7 +209,7 @@ def _waits(each: Outlook) -> str:
     return ", ".join(shown) or "-"
 
 
-def _wait(wait: Wait) -> str:
+def _wait(wait: WaitRange) -> str:
     if wait.least == wait.most:
         return f"{wait.most:g} s"
     return f"{wait.least:g}-{wait.most:g} s"
@@ -361,7 +361,7 @@ def _plot_width() -> int:
     return WIDTH if width is None else max(10, min(WIDTH, width - _BESIDE_PLOT))
 
 
-def _totals(report: Report) -> dict[str, Any]:
+def _totals(report: SimulationReport) -> dict[str, Any]:
     return {
         "operations": report.operations,
         "succeeded": report.succeeded,

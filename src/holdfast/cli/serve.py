@@ -14,6 +14,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 from contextlib import ExitStack
 from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.bridge.agent_runner import agent_name, check_agent
-from holdfast.bridge.host_link import AgentProcess, end_hosts
-from holdfast.bridge.lockout import Lockout
+from holdfast.bridge.access.lockout import Lockout
+from holdfast.bridge.access.tls import TlsFiles, facts_of
+from holdfast.bridge.access.tokens import Tokens
+from holdfast.bridge.host.link import AgentProcess, end_hosts
 from holdfast.bridge.server import Bridge
+from holdfast.bridge.sessions.agent_runner import agent_name, check_agent
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.bridge.tls import TlsFiles, facts_of
-from holdfast.bridge.tokens import Tokens
 from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, rehearsal
 from holdfast.cli.bridge_address import BridgeAddress
 from holdfast.cli.exits import Exit
@@ -39,16 +40,16 @@ from holdfast.options import one_of
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
-    from holdfast.bridge.identity import TokenKind
+    from holdfast.bridge.access.identity import TokenKind
 
-__all__ = ["ServeFlags", "serve", "served_agent"]
+__all__ = ["ServeFlags", "exit_soon", "serve", "served_agent"]
 
 _FOR: dict[TokenKind, str] = {"device": "clients", "hook": "hooks"}
 """What the tokens are for that a server on loopback makes by itself."""
 _ATTACH_URL = "ws://127.0.0.1:3000/ws"
 """Where `holdfast attach` looks without `--url`."""
-
-
+_LAST_S = 2.0
+"""How long after its end the process may take to let go of threads and tasks."""
 _DETACHED = (
     "ended; the agents go on, and end by themselves after their work (holdfast serve --end-agents ends them now)"
 )
@@ -110,7 +111,15 @@ async def _run(bridge: Bridge, tokens: Tokens, flags: ServeFlags, warnings: list
         address.remove(flags.home)
         narrate("ending in order")
     narrate(_DETACHED if bridge.agents is not None else "ended; turns that were cut go on at the next start")
+    exit_soon()
     return Exit.OK
+
+
+def exit_soon() -> None:
+    """Exit although an agent has left a call in a thread, or a task that ignores its cancellation. All that has to be stored is stored."""
+    last = threading.Timer(_LAST_S, os._exit, (Exit.OK,))
+    last.daemon = True
+    last.start()
 
 
 def _end_agents(home: Path) -> int:

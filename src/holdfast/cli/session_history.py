@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.history import History, StepHistory, TurnHistory
     from holdfast.stores import Store
 
-__all__ = ["Action", "command", "next_actions", "sessions_resume", "sessions_show"]
+__all__ = ["NextAction", "command", "next_actions", "sessions_resume", "sessions_show"]
 
 _SHOWN_ABOVE = frozenset({"sessionId", "createdAt", "updatedAt"})
 """Fields of a manifest that repeat other facts."""
@@ -40,7 +40,7 @@ _WIDTH = 60
 _COLUMNS = ("time", "state", "step", "took", "attempts", "result")
 
 
-class Action(NamedTuple):
+class NextAction(NamedTuple):
     """What to do next, and the commands that do it."""
 
     what: str
@@ -96,36 +96,36 @@ def _is_at_rest(seen: Overview) -> bool:
 # --- what to do next ---
 
 
-def next_actions(seen: Overview, history: History, url: str | None) -> list[Action]:
+def next_actions(seen: Overview, history: History, url: str | None) -> list[NextAction]:
     """Return what a person can do now, in order. The last one says how the work goes on."""
     session = seen.record.id
     if seen.record.state is SessionState.CLOSED:
         other = command(url, "fork", session, f"{session}-2")
-        return [Action("It is closed for good. A new session can begin with its work.", (other,))]
+        return [NextAction("It is closed for good. A new session can begin with its work.", (other,))]
     if seen.in_use:
-        return [*_open(seen, history, url), Action(f"{seen.record.owner} works in it: leave the rest to it.")]
+        return [*_open(seen, history, url), NextAction(f"{seen.record.owner} works in it: leave the rest to it.")]
     if seen.problem:
-        return [Action(f"It cannot be resumed: {seen.problem}.")]
+        return [NextAction(f"It cannot be resumed: {seen.problem}.")]
     actions = _open(seen, history, url)
     for run in seen.parked:
         sooner = "If it need not wait" if run.program else "If the limit was raised"
         what = f"{run.agent} is parked until {_clock(run.until)} ({run.code}): wait until then. {sooner}:"
-        actions.append(Action(what, (command(url, "unpark", session, run.agent),)))
+        actions.append(NextAction(what, (command(url, "unpark", session, run.agent),)))
     then = "Then start its program" if actions else "Start its program"
     if _is_at_rest(seen):
         # Whether the program came to its end, or failed between two steps, is not stored.
         then = "Nothing waits for you. If its program has not finished, start it"
-    actions.append(Action(f"{then}: {_goes_on(seen, history)}"))
+    actions.append(NextAction(f"{then}: {_goes_on(seen, history)}"))
     if seen.in_flight:
         turn = f"Or give up turn {seen.turn}, whose stored steps are then not used again:"
-        actions.append(Action(turn, (command(url, "abandon", session),)))
+        actions.append(NextAction(turn, (command(url, "abandon", session),)))
     return actions
 
 
-def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
+def _open(seen: Overview, history: History, url: str | None) -> list[NextAction]:
     """Return what waits for a person: steps of unknown outcome and questions."""
     session = seen.record.id
-    actions: list[Action] = []
+    actions: list[NextAction] = []
     for key in seen.unknown:
         call = next((_short(step.call) for step in history.steps() if step.key == key), key)
         name = key.removeprefix(f"{session}/")
@@ -134,10 +134,10 @@ def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
         what = f"Find out whether {call} happened. If it did, with its result; if not, it runs again:"
         if doubt := in_doubt_text(history, key):
             what = f"Find out whether {call} happened, for the record. {doubt}"
-        actions.append(Action(what, (happened, did_not)))
+        actions.append(NextAction(what, (happened, did_not)))
     for question in seen.questions:
         what = f"Answer: {visible(question.prompt)}"
-        actions.append(Action(what, (command(url, "answer", session, question.id, answer_word(question.kind)),)))
+        actions.append(NextAction(what, (command(url, "answer", session, question.id, answer_word(question.kind)),)))
     return actions
 
 
@@ -163,7 +163,7 @@ def _goes_on(seen: Overview, history: History) -> str:
     return "it resumes by itself, after its last stored step."
 
 
-def _show_actions(actions: list[Action]) -> None:
+def _show_actions(actions: list[NextAction]) -> None:
     show_text("next")
     for number, action in enumerate(actions, 1):
         show_text(f"  {number}. {action.what}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.stores import SessionRecord
 
-__all__ = ["KEYS", "Situation", "Waiting", "next_steps", "start"]
+__all__ = ["KEYS", "Situation", "WaitingSession", "next_steps", "start"]
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 """The variables with the keys of providers."""
@@ -41,7 +41,7 @@ _WHY = (_FAILED, _INTERRUPTED, _PARKED, _PAUSED) = "failed", "interrupted", "par
 """Why a session does not go on by itself; what needs a person first comes first."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingSession(msgspec.Struct, frozen=True):
     """A session that does not go on by itself."""
 
     id: str
@@ -54,7 +54,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     has_settings: bool = False
     mistakes: int = 0
     """Mistakes in the settings."""
-    sessions: tuple[Waiting, ...] = ()
+    sessions: tuple[WaitingSession, ...] = ()
     store_fails: bool = False
     key: str = ""
     """The variable that holds a provider's key."""
@@ -89,7 +89,7 @@ def next_steps(here: Situation) -> Iterator[tuple[str, str]]:
     yield "holdfast --help", "every command"
 
 
-def _about_sessions(sessions: tuple[Waiting, ...]) -> Iterator[tuple[str, str]]:
+def _about_sessions(sessions: tuple[WaitingSession, ...]) -> Iterator[tuple[str, str]]:
     if len(sessions) == 1 and len(sessions[0].id) <= _LONGEST_ID:
         yield f"holdfast sessions show {sessions[0].id}", f"it is {sessions[0].why}"
     elif sessions:
@@ -134,7 +134,7 @@ def _mistakes(environ: Mapping[str, str], *, has_settings: bool) -> int:
     return 0
 
 
-def _waiting() -> Iterator[Waiting]:
+def _waiting() -> Iterator[WaitingSession]:
     """Yield the sessions of the default store that do not go on by themselves."""
     # Only a file is read: this command must not wait for a server.
     from holdfast.stores import EncryptedStore, SqliteStore, default_url, open_store
@@ -158,7 +158,7 @@ def _waiting() -> Iterator[Waiting]:
             return [record for record in page if not in_use(record, store)]
 
     for record in asyncio.run(read()):
-        yield Waiting(one_line(record.id), _why(record))
+        yield WaitingSession(one_line(record.id), _why(record))
 
 
 def _why(record: SessionRecord) -> str:

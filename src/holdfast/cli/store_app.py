@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
     from holdfast.stores import Store
 
-__all__ = ["CLOSE", "Group", "SinceOption", "StoreOption", "UntilOption", "audit", "complete_codes", "sessions"]
+__all__ = ["CLOSE", "CommandGroup", "SinceOption", "StoreOption", "UntilOption", "audit", "complete_codes", "sessions"]
 
 
 CLOSE = 0.75
 """How similar a command must be to be suggested: better no suggestion than a far one."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands. Alone it shows its help, with each description in full."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -83,7 +83,9 @@ def _perform_on(url: str | None, verb: "Callable[[Store], Awaitable[Exit]]") -> 
     perform(lambda: with_store(url, verb))
 
 
-audit = typer.Typer(cls=Group, help="Read, search, verify and export the audit trail of a store.", no_args_is_help=True)
+audit = typer.Typer(
+    cls=CommandGroup, help="Read, search, verify and export the audit trail of a store.", no_args_is_help=True
+)
 
 
 # Completion must be instant. So it reads only tables that are already loaded, never a store.
@@ -210,7 +212,7 @@ def audit_export(
 
 
 sessions = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     help="List, show, repair, answer, close, export and prune the sessions of a store.",
     no_args_is_help=True,
 )

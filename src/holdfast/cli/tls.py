@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.access.tls import TlsFiles
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_facts, show_json
 from holdfast.cli.run import seconds_of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from holdfast.bridge.pairing import Pairing, pair_link, qr_code
+from holdfast.bridge.access.pairing import Pairing, pair_link, qr_code
+from holdfast.bridge.access.tls import TlsFiles
+from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.settings import BridgeSettings, is_loopback
-from holdfast.bridge.tls import TlsFiles
-from holdfast.bridge.tokens import Tokens
 from holdfast.cli.bridge_address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from holdfast.bridge.identity import TokenKind
-    from holdfast.bridge.tokens import TokenRecord
+    from holdfast.bridge.access.identity import TokenKind
+    from holdfast.bridge.access.tokens import TokenRecord
     from holdfast.wire.messages import Role
 
 __all__ = ["pair", "tokens_create", "tokens_list", "tokens_revoke"]

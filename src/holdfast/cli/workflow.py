@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.workflows import Observation
 
 __all__ = [
-    "RunFlags",
+    "WorkflowRunFlags",
     "failure_lines",
     "options_of",
     "source_of",
@@ -62,7 +62,7 @@ _CONTEXT = "holdfast.workflow"
 """The name of the session's context under which the inputs of a run are kept, for `resume`."""
 
 
-class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowRunFlags(msgspec.Struct, frozen=True, kw_only=True):
     """What the flags of `holdfast workflow run` and `resume` say."""
 
     file: str
@@ -86,14 +86,14 @@ class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
 # --- run and resume ---
 
 
-def workflow_run(flags: RunFlags) -> int:
+def workflow_run(flags: WorkflowRunFlags) -> int:
     """Run a workflow in a session, and return the exit code."""
     name = Path(flags.file).stem
     session = flags.session or f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
     return _perform(flags, session, _inputs(flags.inputs), strict=False)
 
 
-def workflow_resume(flags: RunFlags, from_binding: str | None, fork: str | None) -> int:
+def workflow_resume(flags: WorkflowRunFlags, from_binding: str | None, fork: str | None) -> int:
     """Go on with the run in a session, or in a fork of it, and return the exit code."""
     if (from_binding is None) != (fork is None):
         raise InvalidError.saying("holdfast workflow resume", "--from and --as together", "one of them")
@@ -101,7 +101,7 @@ def workflow_resume(flags: RunFlags, from_binding: str | None, fork: str | None)
     return _perform(flags, session, None, strict=True)
 
 
-def workflow_due(programs: Sequence[RunFlags], every: float | None) -> int:
+def workflow_due(programs: Sequence[WorkflowRunFlags], every: float | None) -> int:
     """Go on with the runs whose time has come, and return the exit code."""
     workflows = [_workflow(flags) for flags in programs]
     return asyncio.run(_go_on(workflows, programs[0].store, every, as_json=programs[0].as_json))
@@ -131,7 +131,7 @@ def _show_due(run: DueRun, *, as_json: bool) -> bool:
     return fault is not None and not waits
 
 
-async def _session_of(flags: RunFlags, from_binding: str | None, fork: str | None) -> str:
+async def _session_of(flags: WorkflowRunFlags, from_binding: str | None, fork: str | None) -> str:
     assert flags.session is not None
     async with existing_store(flags.store) as store:
         session = await find(store, flags.session)
@@ -142,11 +142,11 @@ async def _session_of(flags: RunFlags, from_binding: str | None, fork: str | Non
         return fork
 
 
-def _perform(flags: RunFlags, session: str, inputs: dict[str, Any] | None, *, strict: bool) -> int:
+def _perform(flags: WorkflowRunFlags, session: str, inputs: dict[str, Any] | None, *, strict: bool) -> int:
     return asyncio.run(_Run(flags, _workflow(flags), session).run(inputs, strict=strict))
 
 
-def _workflow(flags: RunFlags) -> Workflow:
+def _workflow(flags: WorkflowRunFlags) -> Workflow:
     return Workflow(
         source_of(flags.file), **options_of(flags.tasks, flags.agent, scripts=flags.scripts), **_named(flags.file)
     )
@@ -159,7 +159,7 @@ def _named(file: str) -> dict[str, Any]:
 class _Run:
     """One run: what is shown while it goes on, and at its end."""
 
-    def __init__(self, flags: RunFlags, workflow: Workflow, session: str) -> None:
+    def __init__(self, flags: WorkflowRunFlags, workflow: Workflow, session: str) -> None:
         self._flags = flags
         self._workflow = workflow
         self._session = session

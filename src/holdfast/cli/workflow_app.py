@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.exits import perform
-from holdfast.cli.store_app import Group
+from holdfast.cli.store_app import CommandGroup
 
 __all__ = ["workflow"]
 
-workflow = typer.Typer(cls=Group, help="Run, check and format workflows, which survive a crash.", no_args_is_help=True)
+workflow = typer.Typer(
+    cls=CommandGroup, help="Run, check and format workflows, which survive a crash.", no_args_is_help=True
+)
 
 _File = Annotated[str, typer.Argument(metavar="FILE", help="The program, such as review.sexp.")]
 _Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Programs; - reads one from stdin.")]
@@ -49,10 +51,10 @@ def workflow_run(
     as_json: _Json = False,
 ) -> None:
     """Run a workflow in a session. It shows each call and each binding, and prints the value."""
-    from holdfast.cli.workflow import RunFlags
+    from holdfast.cli.workflow import WorkflowRunFlags
     from holdfast.cli.workflow import workflow_run as verb
 
-    flags = RunFlags(
+    flags = WorkflowRunFlags(
         file=file,
         tasks=tasks,
         agent=agent,
@@ -82,10 +84,10 @@ def workflow_resume(
     as_json: _Json = False,
 ) -> None:
     """Go on with a run that failed or was interrupted. Stored results are not asked for again."""
-    from holdfast.cli.workflow import RunFlags
+    from holdfast.cli.workflow import WorkflowRunFlags
     from holdfast.cli.workflow import workflow_resume as verb
 
-    flags = RunFlags(
+    flags = WorkflowRunFlags(
         file=file,
         tasks=tasks,
         agent=agent,
@@ -111,11 +113,12 @@ def workflow_due(
     as_json: _Json = False,
 ) -> None:
     """Go on with the runs of these workflows that wait in retry-later and whose time has come. Exit 1 if one of them failed."""
-    from holdfast.cli.workflow import RunFlags
+    from holdfast.cli.workflow import WorkflowRunFlags
     from holdfast.cli.workflow import workflow_due as verb
 
     flags = [
-        RunFlags(file=file, tasks=tasks, agent=agent, store=store, scripts=scripts, as_json=as_json) for file in files
+        WorkflowRunFlags(file=file, tasks=tasks, agent=agent, store=store, scripts=scripts, as_json=as_json)
+        for file in files
     ]
     perform(lambda: verb(flags, every))
 

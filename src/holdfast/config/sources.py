@@ -68,10 +68,7 @@ def load(
     is_off = path is None and named == NONE
     file = None if is_off else Path(named) if named else find_file(folder)
     if left_out := ignored(environ, None if named else folder or _current_folder()):
-        # Not `warnings.warn`: with `-W error` a variable that Kubernetes sets would stop the program.
-        import logging  # noqa: PLC0415 - most processes have nothing to warn about
-
-        logging.getLogger("holdfast").warning("%s", REDACTOR.text("; ".join(left_out)))
+        _warn("; ".join(left_out))
     source = "the environment" if file is None else str(file)
     text = "" if file is None else _text(file, problems)
     tables = _tables(text, source, problems)
@@ -82,6 +79,15 @@ def load(
     if config is None or problems.found:
         raise ConfigError.of(source, [_placed(each, text, variable_of) for each in problems.found])
     return config
+
+
+@cache
+def _warn(left_out: str) -> None:
+    """Log what is left out, once: a program loads its settings several times."""
+    # Not `warnings.warn`: with `-W error` a variable that Kubernetes sets would stop the program.
+    import logging  # noqa: PLC0415 - most processes have nothing to warn about
+
+    logging.getLogger("holdfast").warning("%s", REDACTOR.text(left_out))
 
 
 def read_text(text: str, source: str) -> Config:

@@ -37,7 +37,7 @@ from holdfast.wire.envelope import Envelope as ProtocolMessage
 from holdfast.wire.envelope import Violation
 from holdfast.wire.envelope import read as read_message
 from holdfast.wire.phases import SEQUENCE_MAP
-from holdfast.wire.phases import Phase as ConnectionState
+from holdfast.wire.phases import ConnectionPhase as ConnectionState
 from holdfast.wire.phases import check_sequence as validate_sequence
 from holdfast.wire.reconnect import BRIDGE as RECONNECT_DELAYS
 from holdfast.wire.reconnect import CONNECT_TIMEOUT, LINEAR, Schedule
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.bridge import Bridge, BridgeConnectionError, BridgeSettings, Client, ReconnectionExhaustedError
     from holdfast.bridge import BridgeConnectionError as BridgeConnectionException
     from holdfast.bridge import Client as BridgeConnection
-    from holdfast.bridge.hooks import HookEvent, HookRules, read_hook
+    from holdfast.bridge.http.hooks import HookEvent, HookRules, read_hook
 
 __all__ = [
     "BRIDGE_CIRCUIT",
@@ -106,7 +106,7 @@ __getattr__ = loader(
             ("Bridge", "BridgeConnectionError", "BridgeSettings", "Client", "ReconnectionExhaustedError"),
             "holdfast.bridge",
         ),
-        **dict.fromkeys(("HookEvent", "HookRules", "read_hook"), "holdfast.bridge.hooks"),
+        **dict.fromkeys(("HookEvent", "HookRules", "read_hook"), "holdfast.bridge.http.hooks"),
         "BridgeConnection": "holdfast.bridge:Client",
         "BridgeConnectionException": "holdfast.bridge:BridgeConnectionError",
     },

@@ -166,8 +166,8 @@ class _Outage:
         """When the last failure was reported, written or not. After a minute without one the outage is over."""
 
 
-_REPEATED = (Retry, RetryDenied, Fallback, AgentFallback, Failed, Degraded, CircuitStateChange)
-"""What an outage reports again and again."""
+_REPEATED = (Retry, RetryDenied, Fallback, AgentFallback, Failed, Degraded, CircuitStateChange, MessageDropped)
+"""What an outage, or the end of an actor with a full mailbox, reports again and again."""
 _FIRST_LINES = 8
 _QUIET_S = 60.0
 
@@ -267,7 +267,7 @@ class LogLines:
                 return level, text
             name = event.circuit.removeprefix("provider:")
         else:
-            name = _name(event)
+            name = event.actor if isinstance(event, MessageDropped) else _name(event)
         outage = outages.get(name)
         if outage is None or event.at - outage.latest > _QUIET_S:
             outage = _Outage()

@@ -364,7 +364,7 @@ class MailboxPressure(_Record, frozen=True, kw_only=True, tag="mailbox-pressure"
 
     actor: str
     level: Literal["none", "long", "high"]
-    """`long`: 100 messages or more wait. `high`: 80 % of the capacity or more. `none`: the pressure is over."""
+    """`long`: more than 100 messages wait. `high`: 80 % of the capacity or more. `none`: the pressure is over."""
     size: int
     """How many messages wait."""
     capacity: int

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["GROUPS", "Extension", "Loaded", "failed", "find", "load"]
+__all__ = ["GROUPS", "Extension", "LoadedExtension", "failed", "find", "load"]
 
 GROUPS = ("holdfast.providers", "holdfast.rules", "holdfast.sinks")
 """The groups of entry points that are searched for extensions."""
@@ -49,7 +49,7 @@ class Extension(Protocol):
         ...
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedExtension(msgspec.Struct, frozen=True):
     """An extension that was imported, and what it declares."""
 
     described: Described
@@ -84,7 +84,7 @@ def _find_by_package() -> tuple[list[EntryPoint], dict[str, Fault]]:
     return points, unreadable
 
 
-def load(point: EntryPoint) -> Loaded:
+def load(point: EntryPoint) -> LoadedExtension:
     """Import the extension and read what it declares; raise `InvalidError` if that is incomplete."""
     extension = point.load()
     if inspect.isclass(extension):
@@ -99,7 +99,7 @@ def load(point: EntryPoint) -> Loaded:
         "group": point.group,
     }
     try:
-        return Loaded(msgspec.convert(declared, Described), extension)
+        return LoadedExtension(msgspec.convert(declared, Described), extension)
     except msgspec.ValidationError as error:
         raise InvalidError.from_msgspec(error, "CONFIG_SHAPE_INVALID") from error
 

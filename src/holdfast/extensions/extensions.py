@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import options
 from holdfast.classify import Verdict
 from holdfast.events import SuppressedError
-from holdfast.extensions.entry_points import Loaded, failed, find, load
+from holdfast.extensions.entry_points import LoadedExtension, failed, find, load
 from holdfast.extensions.order import Described, Skipped, start_order, unmet_requirement
 from holdfast.faults import CATALOG, Fault, InvalidError
 from holdfast.runtime.runtime import default_runtime
@@ -53,7 +53,7 @@ class Extensions:
         self._runtime = default_runtime() if runtime is None else runtime
         self._limit = limit
         self._without = frozenset(without)
-        self._started: list[tuple[Loaded, Callable[[], object]]] = []
+        self._started: list[tuple[LoadedExtension, Callable[[], object]]] = []
         """The running extensions, each with the function that removes what it added."""
         self.skipped: tuple[Skipped, ...] = ()
         """The extensions that were not started, and why."""
@@ -81,7 +81,7 @@ class Extensions:
         if self._started:
             raise InvalidError.saying("extensions", "to be started once", "started again without a stop")
         loaded, absent = self._load(*find())
-        by_id: dict[str, Loaded] = {}
+        by_id: dict[str, LoadedExtension] = {}
         for one in loaded:
             by_id.setdefault(one.described.id, one)
         planned = start_order((one.described for one in loaded), absent=absent)
@@ -120,8 +120,8 @@ class Extensions:
 
     def _load(
         self, found: Iterable[EntryPoint], unreadable: Mapping[str, Fault]
-    ) -> tuple[list[Loaded], dict[str, Fault]]:
-        loaded: list[Loaded] = []
+    ) -> tuple[list[LoadedExtension], dict[str, Fault]]:
+        loaded: list[LoadedExtension] = []
         absent = dict(unreadable)
         for point in found:
             name = f"{point.name} in {point.group}" if point.name in absent else point.name
@@ -138,7 +138,7 @@ class Extensions:
                 loaded.append(one)
         return loaded, absent
 
-    def _start_one(self, one: Loaded) -> Fault | None:
+    def _start_one(self, one: LoadedExtension) -> Fault | None:
         name, end = one.described.id, partial(_end, one.extension)
         added, fault = self._step(name, "start", lambda: one.extension.start(self._runtime), if_late=end)
         if fault is not None:

@@ -214,13 +214,17 @@ class InvalidError(HoldfastError, ValueError):
             return cls.saying(path, misfit["expected"], misfit["received"], code)
         message = account[: place.start() if place else None]
         if message.startswith("Expected "):
-            return cls.saying(path, message.removeprefix("Expected ").replace("`", ""), "something else", code)
+            expected, _, received = message.removeprefix("Expected ").replace("`", "").partition(", got ")
+            return cls.saying(path, expected, received or "something else", code)
+        if wrong := _WRONG_FORM.match(message):
+            return cls.saying(path, f"a valid {wrong['form']}", "something else", code)
         # In the only other case the word is not in a closed list: "Invalid enum value 'x'".
         word = message.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
         return cls.saying(path, "one of the known values", word, code)
 
 
-# msgspec's one-line messages have three forms.
+# msgspec's one-line messages have four forms.
+_WRONG_FORM = re.compile(r"Invalid (?P<form>(?!enum value|value)[A-Za-z0-9].*)")
 _MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _PLACE = re.compile(r" - at `(?P<path>\$[^`]*)`$")

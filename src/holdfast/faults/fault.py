@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.faults import surfaces
 from holdfast.faults.catalog import CATALOG, Entry, meaning, suggested_codes
-from holdfast.faults.codes import MAY_HAVE_HAPPENED, AnyCode, Code
+from holdfast.faults.codes import AnyCode, Code
 from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 from holdfast.faults.redaction import MASK, REDACTOR, Redactor, shown
 
@@ -257,7 +257,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             retryable=entry.retryable if retryable is None else retryable,
             scope=entry.scope if scope is None else scope,
             retry_after=retry_after,
-            maybe_executed=code in MAY_HAVE_HAPPENED if maybe_executed is None else maybe_executed,
+            maybe_executed=entry.maybe_executed if maybe_executed is None else maybe_executed,
             rule=rule,
             context=facts,
             partial=partial,
@@ -333,6 +333,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         schedule = self.entry.schedule
         # A model decides whether to call its tool again. Outside of tools nobody does: what passes by itself is retried.
         return Schedule.TRANSIENT if schedule is Schedule.TOOL and _is_outside_tools(self) else schedule
+
+    @property
+    def ended_itself(self) -> bool:
+        """Whether the program of an unsafe tool ended by itself. Its exit code and its output are its answer: nothing is left to find out."""
+        return self.context.get("ended") == "itself"
 
     def outside_tools(self) -> Fault:
         """Return the fault for a call that is known to be no call of a tool: a locked database, a file that is missing.

@@ -34,6 +34,7 @@ __all__ = [
     "mask_secrets",
     "shown",
     "whole_characters",
+    "whole_escapes",
 ]
 
 MASK = "[redacted]"
@@ -227,6 +228,16 @@ def whole_characters(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+_HALF_ESCAPES = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def whole_escapes(text: str) -> str:
+    """Return a JSON text without escapes of halves of characters. Node writes them where a text was cut in an emoji; strict readers take none."""
+    return _HALF_ESCAPES.sub(lambda found: r"\ufffd" if found["half"] else found[0], text)
+
+
 class _Walk:
     """Copies one value with its secrets masked, and counts how many values it may still write."""
 
@@ -353,8 +364,10 @@ _START = r"(?:\b|(?<=\\[nrt]))"
 """The beginning of a word, also after an escape in a repr."""
 _KEYS = (
     rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_](?:{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}|[A-Za-z0-9_-]{{32,}})(?:\*+[A-Za-z0-9]*)?"
-    rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{{10,}}"
-    rf"|{_START}(?:npm_|pypi-){_DIGIT_AHEAD}[A-Za-z0-9_-]{{20,}}"
+    rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[a-eoprs]-|xapp-|ya29\.)[A-Za-z0-9_-]{{10,}}"
+    rf"|{_START}(?:npm_|pypi-|tvly-|lsv2_|pcsk_|sbp_|ntn_|lin_api_|dckr_pat_|hvs\.){_DIGIT_AHEAD}[A-Za-z0-9_.-]{{20,}}"
+    # A bot of Telegram has its token in the path of each request.
+    r"|(?<!\d)\d{6,12}:AA[A-Za-z0-9_-]{30,}"
     rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}[A-Za-z0-9_-]*"
     rf"|{_START}eyJ[A-Za-z0-9_-]{{8,400}}+\.[A-Za-z0-9_-]{{4,8000}}+\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.)*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
@@ -379,6 +392,22 @@ _COOKIES = rf"(?P<cookie>cookie{_IS}\\{{0,4}}[\"']?){_UNMASKED}(?:{_PAIR}(?:;\s?
 # these.
 _SCHEME = r"(?P<scheme>(?:\b|(?<=\\[nrt]))(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
 # A password may hold an `@` of its own. A user without a password is masked if it looks like a key.
+# Any other scheme: `Authorization: Splunk 0123…`, `Authorization: ApiKey abc=`.
+_AUTHORIZED = (
+    rf"(?P<auth>authorization{_IS}\\{{0,4}}[\"']?){_UNMASKED}[a-z][a-z0-9-]{{1,20}}\s{{1,4}}"
+    r"(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[a-z0-9._~+/=-]{8,}"
+)
+# Who knows such an address may post to it: https://hooks.slack.com/services/T0/B0/…, https://discord.com/api/webhooks/1/…
+_PLACE = r"[^\s/\"'<>]"
+_RANDOM = r"(?:[0-9a-f]{8}-[0-9a-f]{4}-|(?=[A-Za-z_]{0,15}\d)[A-Za-z0-9_]{16})"
+_HOOK = (
+    r"(?P<hook>://(?:[\w.-]{0,60}\b(?:web)?hooks?\.[\w.-]{1,60}(?::\d+)?/"
+    r"|(?:maker\.ifttt|events\.pagerduty|alert\.victorops|hc-ping)\.com/"
+    rf"|{_PLACE}{{1,100}}+/(?:(?!(?:web)?hooks?(?:b2)?/){_PLACE}{{0,60}}+/){{0,6}}+(?:web)?hooks?(?:b2)?/"
+    rf"(?=[^\s\"'<>]{{0,100}}?{_RANDOM})))"
+    r"(?!\[redacted\])[^\s\"'<>)\]}\\]{8,2000}"
+)
+_SIGNED = r"(?P<signed>(?:\b|(?<=-))[Ss]ig(?:nature)?=)(?=[A-Za-z%+/_-]{0,60}\d)[A-Za-z0-9%+/=_-]{16,}"
 _USERINFO = r"(?P<url>://)(?:[^/\s:@]{0,200}:[^/\s]{1,1000}(?=@)|(?=[^/\s@]{0,200}?\d)[A-Za-z0-9_%.~-]{20,400}(?=@))"
 
 
@@ -387,16 +416,21 @@ def _any_secret() -> re.Pattern[str]:
     # The pattern is compiled when a text may hold a secret. Compiling takes longer than importing ten modules, and few
     # texts
     # need it.
-    return re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_LISTED}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
+    return re.compile(
+        rf"(?-i:{_KEYS}|{_HOOK}|{_SIGNED})|{_AUTHORIZED}|{_SCHEME}|{_COOKIES}|{_LISTED}|{_ASSIGNED}|{_USERINFO}",
+        re.IGNORECASE,
+    )
 
 
 # Every alternative begins with a fixed letter and there is no word boundary, so `re` skips quickly to possible beginnings.
 _KEY_START = re.compile(
     "sk[-_]|pk[-_]|rk[-_]|xai[-_]|gsk[-_]|hf[-_]|pplx[-_]|nvapi[-_]|tgp[-_]|csk[-_]|fw[-_]|r8[-_]|gh[oprsu]_|github_pat_|glpat-|npm_|pypi-"
-    "|xox[abeoprs]-|aiza|akia|asia"
+    "|xox[a-eoprs]-|xapp-|tvly-|lsv2_|pcsk_|sbp_|ntn_|lin_api_|dckr_pat_|aiza|akia|asia"
 )
 _UNJOINTED = ("aiza", "akia", "asia")
 """Keys without a hyphen or underscore after their first letters."""
+_UNSHAPED = ("ya29.", "-----begin", "hvs.", ":aa")
+"""Beginnings of keys that other characters follow or stand before."""
 _HEXADECIMAL = "0123456789abcdef-"
 _KEY_CHARACTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 _SHAPE = bytes(ord("k") if code in _KEY_CHARACTERS else ord(" ") for code in range(256))
@@ -418,6 +452,8 @@ _TELLING = (
     "cookie",
 )
 """Whatever `_NAME_ENDINGS` has, and what stands before credentials: each name contains one of these."""
+_IN_ADDRESSES = ("@", "hook", "ifttt", "pagerduty", "victorops", "hc-ping")
+"""What an address has that lets in whoever knows it."""
 _ASSIGNS = re.compile(_IS)
 _MANY = 100
 """How many names are tested. A text with more names is searched whole."""
@@ -486,7 +522,7 @@ def _masked_long(text: str) -> str | None:
 
 def begins_a_key(folded: str) -> bool:
     """Whether a long word begins like a key; `folded` is in lower case. If in doubt, True."""
-    if ("j" in folded and "eyj" in folded) or "ya29." in folded or "-----begin" in folded:
+    if ("j" in folded and "eyj" in folded) or any(start in folded for start in _UNSHAPED):
         return True
     shape = folded.encode("ascii", "replace").translate(_SHAPE)
     start = shape.find(_SHORTEST_KEY)
@@ -517,7 +553,16 @@ def is_secret_name(name: str) -> bool:
 def _mask(match: re.Match[str]) -> str:
     if match["list"]:
         return f'{match["list"]}"{MASK}"'
-    kept = match["name"] or match["scheme"] or match["cookie"] or match["url"] or ""
+    kept = (
+        match["name"]
+        or match["scheme"]
+        or match["cookie"]
+        or match["url"]
+        or match["hook"]
+        or match["signed"]
+        or match["auth"]
+        or ""
+    )
     return kept + (match["quote"] or "") + MASK
 
 
@@ -528,7 +573,7 @@ def _may_hold_one(text: str) -> bool:
     character.
     """
     folded = text.casefold()
-    if ("@" in text and "://" in text) or "bearer" in folded or "basic" in folded:
+    if "bearer" in folded or "basic" in folded or _lets_in(folded):
         return True
     for ending in _NAME_ENDINGS:
         if ending in folded and _is_assigned(ending, folded):
@@ -545,12 +590,19 @@ def _may_hold_any(written: str) -> bool:
     if not written.isascii() and ("\u0130" in written or "\u0131" in written):
         return True
     folded = written.casefold()
-    if "@" in folded and "://" in folded:
+    if _lets_in(folded):
         return True
     for word in _TELLING:
         if word in folded:
             return True
     return begins_a_key(folded)
+
+
+def _lets_in(folded: str) -> bool:
+    """Whether an address in the text may hold a secret, or a signature."""
+    if "://" in folded and any(word in folded for word in _IN_ADDRESSES):
+        return True
+    return "sig=" in folded or "signature=" in folded
 
 
 @cache

@@ -17,8 +17,8 @@ They never import each other. They share these modules:
     errors             our errors as errors of another library too
     recovery_warnings  the warning that other code retries below ours
 
-How a stream recovers is decided in `holdfast.runtime.flow`; an integration adds a dialect. How an operation goes on is
-decided in `holdfast.runtime.operation`; an integration adds an adapter.
+How a stream recovers is decided in `holdfast.runtime.streams.flow`; an integration adds a dialect. How an operation goes on is
+decided in `holdfast.runtime.operation.operation`; an integration adds an adapter.
 """
 
 from __future__ import annotations

@@ -14,26 +14,26 @@ from holdfast.faults import InvalidError
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.models.quote import quote_of
-from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.evidence import evidence_in
-from holdfast.runtime.facts import fault_of_attempt
-from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import PLAN_ATTRIBUTE, Plan
-from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
+from holdfast.runtime.failures.evidence import evidence_in
+from holdfast.runtime.fallbacks.fallback import Chain, drive_chain, drive_chain_async
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.drivers import drive, drive_async
+from holdfast.runtime.operation.facts import fault_of_attempt
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import PLAN_ATTRIBUTE, Plan
+from holdfast.runtime.streams.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 
-    from holdfast.faults import Partial
+    from holdfast.faults import Fault, Partial
     from holdfast.policies import Effect, Policy
     from holdfast.policies.decide import Retry
     from holdfast.policies.models.quote import Quote
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.stream import AfterFirst, Dialect
+    from holdfast.runtime.streams.stream import AfterFirst, StreamDialect
 
 
 T = TypeVar("T")
@@ -62,8 +62,11 @@ class _Framework(Adapter):
         bare_attempts: int,
         asks: Asks = _asked,
         repeats: Repeats = "always",
+        *,
+        reads: Callable[[Exception], Fault | None] | None = None,
     ) -> None:
         self.repeats = repeats
+        self._reads = reads
         self.passing = passing
         self.bare_attempts = bare_attempts
         self._usage = usage
@@ -77,6 +80,10 @@ class _Framework(Adapter):
         if not fault.retryable or (self.repeats == "on-evidence" and evidence_in(error, fault)):
             return None
         return GiveUp(Reason.UNDECLARED)
+
+    def fault_of(self, error: Exception) -> Fault | None:
+        """Return the fault of an exception that only the framework's integration can read."""
+        return None if self._reads is None else self._reads(error)
 
     def reported(self, value: object) -> object:
         """Return the usage that an answer reports, in a form that budgets read."""
@@ -93,7 +100,8 @@ class Calls:
 
     `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports. `asks` finds the
     request in the arguments of a call; usually it is the first one, and its settings are the second. `through_client`:
-    the calls go through the client of a model. `repeats`: when calls are repeated that declare no effect.
+    the calls go through the client of a model. `repeats`: when calls are repeated that declare no effect. `reads` returns the
+    fault of an exception of the framework, or None.
     """
 
     def __init__(
@@ -108,6 +116,7 @@ class Calls:
         asks: Asks = _asked,
         through_client: bool = False,
         repeats: Repeats = "always",
+        reads: Callable[[Exception], Fault | None] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         # If `fn` declares its own effect (`@tool`), that declaration wins over `effect`.
@@ -115,7 +124,7 @@ class Calls:
             target, policy, effect=effect, through_client=through_client, asks_model=through_client, runtime=runtime
         ).of(fn)
         # The clients of models, which frameworks use, make three requests for one call if nobody chooses another number.
-        self._adapter = _Framework(passing, usage, PLAIN_ATTEMPTS if through_client else 1, asks, repeats)
+        self._adapter = _Framework(passing, usage, PLAIN_ATTEMPTS if through_client else 1, asks, repeats, reads=reads)
 
     def before_fallback(self) -> Calls:
         """Return the same calls for when something outside of Holdfast answers after they have failed."""
@@ -177,7 +186,7 @@ class Calls:
 
     def stream(
         self,
-        dialect: Dialect,
+        dialect: StreamDialect,
         fn: Callable[..., Any],
         *,
         after_first: AfterFirst = "raise",
@@ -200,7 +209,7 @@ class Calls:
 
     def read(
         self,
-        dialect: Dialect,
+        dialect: StreamDialect,
         fn: Callable[..., Iterable[T]],
         *args: Any,
         after_first: AfterFirst = "raise",
@@ -217,7 +226,7 @@ class Calls:
 
     async def aread(
         self,
-        dialect: Dialect,
+        dialect: StreamDialect,
         fn: Callable[..., AsyncIterator[T]],
         *args: Any,
         after_first: AfterFirst = "raise",

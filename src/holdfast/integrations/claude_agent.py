@@ -36,8 +36,8 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.charges import take_back_attempt
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.budgets.charges import take_back_attempt
+from holdfast.runtime.operation.operation import Operation
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import tool

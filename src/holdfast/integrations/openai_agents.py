@@ -35,8 +35,8 @@ from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn, warn_of_transport
 from holdfast.integrations.store_log import StoreLog
 from holdfast.policies.target import Target
+from holdfast.runtime.failures.tool_fault import fault_of_tool
 from holdfast.runtime.secrets import credential_of
-from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.transcript import repair
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.stream import StreamOf
+    from holdfast.runtime.streams.stream import StreamOf
     from holdfast.stores.store import Store
 
 __all__ = ["RecoveryWarning", "StoreSession", "recovering", "tool_failure"]

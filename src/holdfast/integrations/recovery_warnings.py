@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime.recovery_warnings import RECOVERS, RecoveryWarning, warn
+from holdfast.runtime.operation.recovery_warnings import RECOVERS, RecoveryWarning, warn
 
 if TYPE_CHECKING:
     from holdfast.policies import Policy

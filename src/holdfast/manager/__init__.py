@@ -36,7 +36,7 @@ from holdfast.manager.options import (
     FallbackStep,
 )
 from holdfast.policies.circuit import BreakerMetrics
-from holdfast.runtime.adapter import Abort
+from holdfast.runtime.operation.adapter import Abort
 
 __all__ = [
     "DEFAULT_RETRY_CONFIG",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import BreakerMetrics, Circuit, Permit, Verdict
 from holdfast.policies.policy import DEFAULT_CIRCUIT, DOCUMENT, DOCUMENT_CIRCUIT, INTERACTIVE
-from holdfast.runtime.target_state import TargetState
+from holdfast.runtime.targets.target_state import TargetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

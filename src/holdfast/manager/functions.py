@@ -99,6 +99,7 @@ def with_timeout(operation: Callable[[], Any], timeout_ms: float, *, runtime: Ru
 
         answer = await with_timeout(ask_claude, 60_000)
     """
+    options.above_zero("with_timeout.timeout_ms", timeout_ms)
     limited = ExecutionOptions(timeout=timeout_ms / _MS, skip_retry=True, threads=True)
     return ResilienceManager(runtime).execute(operation, limited)
 

@@ -19,12 +19,12 @@ from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, ch
 from holdfast.policies.profiles import AGENTS, PROVIDERS
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.drivers import call_plainly, call_plainly_async, drive, drive_async
-from holdfast.runtime.fallback import drive_chain, drive_chain_async
+from holdfast.runtime.fallbacks.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan, PlanCache
-from holdfast.runtime.reports import timeline
+from holdfast.runtime.operation.drivers import call_plainly, call_plainly_async, drive, drive_async
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import Plan, PlanCache
+from holdfast.runtime.operation.reports import timeline
 from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.policies.circuit import Circuit
     from holdfast.policies.target import TargetLike
-    from holdfast.runtime.adapter import Abort
     from holdfast.runtime.bus import EventStream, Subscription
-    from holdfast.runtime.fallback import Chain
+    from holdfast.runtime.fallbacks.fallback import Chain
+    from holdfast.runtime.operation.adapter import Abort
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
 
@@ -73,18 +73,27 @@ class ResilienceManager:
     # --- circuits ---
 
     def get_circuit(self, name: TargetLike, config: Circuit | None = None) -> CircuitHandle:
-        """Return the circuit of a name, such as `"claude"`, `"provider:claude"` or `"agent:builder"`.
+        """Return the circuit of a name, such as `"claude"`, `"builder"`, `"provider:claude"` or `"agent:builder"`.
 
-        A circuit that does not exist yet is closed and has counted nothing. `config` gives it its settings; without, they come from the
+        A name alone is that of a provider, or of an agent if SPEC-016 names it or it has run. A circuit that does not exist yet is closed and has counted nothing. `config` gives it its settings; without, they come from the
         first call. Raises `InvalidError` if the name is blank, and if the circuit has other settings already.
         """
         target = target_of(name, "circuit")
+        if self._is_agent(target):
+            target = Target(agent=target.provider)
         if not target.names:
             raise InvalidError.at("circuit", "a name such as 'provider:claude' or 'agent:builder'", str(name))
         handle = CircuitHandle(target.names[0][1], target, self._runtime, self._through)
         if config is not None:
             handle.configure(config)
         return handle
+
+    def _is_agent(self, target: Target) -> bool:
+        """Whether a name alone, which may be a provider's, is that of an agent."""
+        name, known = target.provider, self._runtime.registry.known
+        if not name or target != Target(provider=name) or known(f"provider:{name}") is not None:
+            return False
+        return name in AGENTS or known(f"agent:{name}") is not None
 
     @property
     def provider_circuits(self) -> dict[str, CircuitHandle]:

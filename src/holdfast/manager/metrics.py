@@ -16,7 +16,7 @@ import msgspec
 from holdfast.faults import CATALOG, AbortedError, Category
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.operation.operation import Operation
 
 __all__ = ["ResilienceMetrics", "Tallies"]
 

@@ -18,11 +18,11 @@ from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When
 from holdfast.policies.profiles import AGENT_CHAINS, CACHED, PROFILES, PROVIDER_CHAINS
 from holdfast.policies.target import Target
-from holdfast.runtime.adapter import Abort
-from holdfast.runtime.cache import CacheStore
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.fallback import Chain
-from holdfast.runtime.step_parameters import takes_nothing
+from holdfast.runtime.fallbacks.cache import CacheStore
+from holdfast.runtime.fallbacks.fallback import Chain
+from holdfast.runtime.fallbacks.step_parameters import takes_nothing
+from holdfast.runtime.operation.adapter import Abort
 
 if TYPE_CHECKING:
     from holdfast.policies import Policy

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.faults.codes import MAY_HAVE_HAPPENED
+from holdfast.faults.catalog import MAY_HAVE_HAPPENED
 
 if TYPE_CHECKING:
     from holdfast.faults import Attempt, Code, Fault

@@ -42,6 +42,7 @@ __all__ = [
     "within",
 ]
 
+_ENCODER = msgspec.json.Encoder()
 _HASH = 16
 """How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
 _KEY = "key:"
@@ -115,7 +116,7 @@ def step_name(identity: Identity, use: int) -> str:
     if is_earlier_form(identity):
         name = f"{identity.fn}@{identity.args[:_HASH]}"
     else:
-        known = msgspec.json.encode([identity.fn, identity.args, identity.place])
+        known = _ENCODER.encode((identity.fn, identity.args, identity.place))
         name = f"{short_name(identity)}@{sha256(known).hexdigest()[:_HASH]}"
     return name if use == 1 else numbered(name, use)
 

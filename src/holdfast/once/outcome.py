@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Drifted",
     "Found",
+    "InDoubt",
     "Mark",
     "Repeat",
     "Return",
-    "Run",
+    "RunStep",
     "StepDecision",
-    "Unknown",
     "decide_step",
     "did_nothing",
-    "ended_itself",
     "must_not_repeat",
     "needs_start",
 ]
@@ -55,7 +54,7 @@ class Mark(msgspec.Struct, frozen=True):
         return stored[self.name] if isinstance(stored, dict) and stored.keys() == {self.name} else Found(stored)
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunStep(msgspec.Struct, frozen=True):
     """The log does not know the step: run it."""
 
 
@@ -72,7 +71,7 @@ class Return(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class InDoubt(msgspec.Struct, frozen=True):
     """The step may have happened and must not be repeated: a person has to find out."""
 
 
@@ -82,7 +81,7 @@ class Drifted(msgspec.Struct, frozen=True):
     stored: StepStarted | StepEnded
 
 
-StepDecision: TypeAlias = Run | Repeat | Return | Unknown | Drifted
+StepDecision: TypeAlias = RunStep | Repeat | Return | InDoubt | Drifted
 
 
 def decide_step(
@@ -99,15 +98,15 @@ def decide_step(
         case None:
             # `deploy(plan, now())` has other arguments each time. To run it again would be a second deployment.
             other = next(filter(may_have_happened, not_replayed), None) if effect == "unsafe" else None
-            return Run() if other is None else Drifted(other)
+            return RunStep() if other is None else Drifted(other)
         case StepEnded(ok=True, result=result):
             return Return(result)
         # The effect is what the function declares now. It may be safe to repeat now, even if it was not before the crash.
         case StepEnded(unknown=unknown):
-            return Unknown() if unknown and effect == "unsafe" else Repeat(unknown)
+            return InDoubt() if unknown and effect == "unsafe" else Repeat(unknown)
         case _:
             # The step was started, and the process died before the end was stored.
-            return Unknown() if effect == "unsafe" else Repeat(unknown=True)
+            return InDoubt() if effect == "unsafe" else Repeat(unknown=True)
 
 
 def needs_start(effect: Effect | None) -> bool:
@@ -123,25 +122,14 @@ def must_not_repeat(effect: Effect | None, fault: Fault) -> bool:
     return effect == "unsafe" and fault.maybe_executed
 
 
-def ended_itself(fault: Fault) -> bool:
-    """Whether a failure is a program's own end with an exit code. Then nothing is left to find out: what it printed and the code are its answer.
-
-    A program that was ended, by a limit or by a signal, did not say how far it had come.
-    """
-    code = fault.context.get("exit_code")
-    return isinstance(code, int) and 0 < code < _BY_SIGNAL and "limit" not in fault.context
-
-
 def did_nothing(returned: Any) -> bool:
     """Whether what an unsafe step returned is a stored failure that shows that nothing happened: its caller goes on from that."""
     document = next(iter(returned.values())) if isinstance(returned, dict) and len(returned) == 1 else None
     if not isinstance(document, dict) or not str(next(iter(returned))).startswith(_OURS):
         return False
     fault = document.get("fault")
-    return isinstance(fault, dict) and not ended_itself(msgspec.convert(fault, Fault))
+    return isinstance(fault, dict) and not msgspec.convert(fault, Fault).ended_itself
 
 
 _OURS = "holdfast."
 """Begins the names of our marks."""
-_BY_SIGNAL = 128
-"""From here on, exit codes say that a signal ended the program."""

@@ -11,8 +11,25 @@ tell from the one before is another call.
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import takewhile
+from typing import TYPE_CHECKING
 
-__all__ = ["in_part", "in_step", "in_task", "task_of", "whom_of", "work_for_others"]
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+__all__ = [
+    "entered",
+    "in_part",
+    "in_step",
+    "in_task",
+    "may_have_moved",
+    "parting",
+    "place_entered",
+    "task_of",
+    "waits_for_its_task",
+    "whom_of",
+    "work_for_others",
+]
 
 _DIGITS = 16
 _TASK_DIGITS = 8
@@ -55,6 +72,45 @@ def whom_of(name: str) -> str:
 def work_for_others(one: str, other: str) -> bool:
     """Whether values tell two tasks apart: what one of them did is never what the other one does."""
     return bool(whom_of(one)) and bool(whom_of(other)) and whom_of(one) != whom_of(other)
+
+
+# --- the places around a call, the outermost first, as the log has them ---
+
+
+def entered(place: str, task: str, *, is_named: bool) -> str:
+    """Return a place as one of those around a call: with whom the task works for that entered it, and whether the program named it with a key."""
+    return f"{_NAMED if is_named else ''}{place}.{whom_of(task)}"
+
+
+def place_entered(around: str) -> str:
+    """Return the place alone."""
+    return task_of(around).removeprefix(_NAMED)
+
+
+def parting(one: list[str], other: list[str]) -> int:
+    """Return in how many of the places around them two calls are together."""
+    pairs = zip(one, other, strict=False)
+    return len(list(takewhile(lambda pair: place_entered(pair[0]) == place_entered(pair[1]), pairs)))
+
+
+def may_have_moved(before: list[str], now: list[str]) -> bool:
+    """Whether a call may be the equal one that was in other places, before the program was changed.
+
+    Where the program named a place with a key, the key says which call is which.
+    """
+    together = parting(before, now)
+    return not any(each.startswith(_NAMED) for each in (*before[together:], *now[together:]))
+
+
+def waits_for_its_task(before: list[str], now: list[str], alive: AbstractSet[str]) -> bool:
+    """Whether a task that values tell from this one is there in this run, and comes to the call in those places."""
+    level = parting(before, now)
+    pairs = list(zip(before, now, strict=False))[: level + 1]
+    return any(work_for_others(one, other) and whom_of(one) in alive for one, other in pairs)
+
+
+_NAMED = "="
+"""Begins a place that the program named with a key."""
 
 
 def _digest(text: str) -> str:

@@ -44,6 +44,8 @@ class StepStarted(EntryBody, frozen=True, tag="step_started", gc=False):
     """Where it was called: see `once.place`."""
     task: str = ""
     """What the task is known by that called it, if it was not the one around the session, the step or the part."""
+    around: str = ""
+    """All places around it, see `place.entered`, the outermost first, with a blank between them. Earlier versions did not write it."""
     shown: str = ""
     """The arguments as text, masked and cut, for the person who has to find out what happened."""
     key: str = ""
@@ -83,6 +85,7 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
     shown: str = ""
     effect: str | None = None
     key: str = ""
+    around: str = ""
     """As in its start: only the memory has them here."""
     begun: str = ""
     """As in its start, while its outcome is unknown."""

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, numbered, step_name
-from holdfast.once.place import task_of, whom_of, work_for_others
+from holdfast.once.place import (
+    entered,
+    in_step,
+    may_have_moved,
+    parting,
+    place_entered,
+    task_of,
+    waits_for_its_task,
+    whom_of,
+    work_for_others,
+)
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from holdfast.once.identity import Recorded
 
@@ -64,6 +75,12 @@ class Use(msgspec.Struct, eq=False):
     """What a cancelled call has left under way: writes, or a function in a thread. The next call waits for it."""
     waits_for: tuple[Use, ...] = ()
     """The uses that the calls inside of it wait for."""
+    around: str = ""
+    """The places around it, as an earlier run recorded them."""
+
+    def path(self) -> list[str]:
+        """Return the places around it, and the call itself as the last one."""
+        return [*self.around.split(), entered("", self.task or "", is_named=False)]
 
     def __enter__(self) -> None:
         self.busy = True
@@ -115,13 +132,10 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
     task: str = ""
     owner: Callable[[], Any] | None = None
     """As in a use."""
-    is_unsafe: bool = False
 
     def is_of_other(self, use: Use) -> bool:
-        """Whether a use of an earlier run is certainly a call of another task: an unsafe one is never handed over then."""
-        return (
-            self.is_unsafe and use.seen is None and not self.identity.key and work_for_others(self.task, use.task or "")
-        )
+        """Whether a use of an earlier run is certainly a call of another task: it is never handed over then."""
+        return use.seen is None and not self.identity.key and work_for_others(self.task, use.task or "")
 
 
 _FEW = 8
@@ -149,17 +163,33 @@ class _Spent:
 class Uses:
     """The uses of the steps (or questions) of one turn, or of a session outside of turns, in this run of the program."""
 
-    def __init__(self, recorded: Mapping[str, Recorded], *, called: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        recorded: Mapping[str, Recorded],
+        *,
+        called: frozenset[str] = frozenset(),
+        parts: AbstractSet[str] = frozenset(),
+    ) -> None:
         self._called = called
         """Those that this run of the program called in an earlier opening of the session."""
+        self._parts = parts
+        """The places of the parts that this run of the program has entered."""
         self._by_identity: dict[Identity, list[Use]] = {}
         self._spent: dict[Identity, _Spent] = {}
         self._by_function: dict[tuple[str, str], list[Use]] = {}
         """By function and place."""
         self._waiting: dict[tuple[str, str], dict[str, Use]] = {}
         """Those of them that the program may not have called yet in this run. A long run does not look through all of them at each call."""
-        self._by_place: dict[str, list[Use]] = {}
+        self.by_place: dict[str, list[Use]] = {}
         """Those that were called in this run inside of a place."""
+        self._in_places: dict[tuple[str, str], list[Use]] = {}
+        """Unsafe ones that an earlier run called inside of a place, by function and arguments."""
+        self._left_out: set[str] = set()
+        """Those of them that this run need not call, because it has begun with what is around them."""
+        self._by_step: dict[str, Use] = {}
+        """By the place that the step is."""
+        self._new: list[Use] = []
+        """Those that are not in it yet: it is filled when it is needed."""
         self._names: set[str] = set()
         self._numbers: dict[str, int] = {}
         """The numbers of the last uses, by the name of the first one."""
@@ -171,8 +201,12 @@ class Uses:
             identity = identity_of(entry)
             self._has_earlier = self._has_earlier or is_earlier_form(identity)
             use = self._add(identity, name)
+            self._await(use, identity)
             if isinstance(entry, StepStarted | StepEnded) and not is_earlier_form(identity):
                 use.task = entry.task
+                if entry.around:
+                    use.around = entry.around
+                    self._in_places.setdefault((identity.fn, identity.args), []).append(use)
 
     def take(self, call: Calling, *, of_any_task: bool = False) -> Use | None:
         """Return the use that a call is: the first one that no other call has taken, recorded ones first.
@@ -195,7 +229,7 @@ class Uses:
             self._spent.pop(call.identity, None)
         use.seen, use.of, use.task, use.owner = call.attempts, call.identity, call.task, call.owner
         for place in call.places:
-            self._by_place.setdefault(place, []).append(use)
+            self.by_place.setdefault(place, []).append(use)
         return use
 
     def rivals(self, call: Calling) -> list[Use]:
@@ -203,7 +237,9 @@ class Uses:
         if call.identity.key:
             return []
         equal = self._unspent(call)
-        if any(use.is_free(call.attempts) and not call.is_of_other(use) for use in equal):
+        if not (equal or call.identity in self._spent) or any(
+            use.is_free(call.attempts) and not call.is_of_other(use) for use in equal
+        ):
             return []
         spent = self._spent.get(call.identity)
         before = () if spent is None else spent.by.values()
@@ -223,19 +259,17 @@ class Uses:
         self._numbers[first] = number
         return name
 
-    @property
-    def has_places(self) -> bool:
-        """Whether anything was called in this run inside of a place."""
-        return bool(self._by_place)
-
     def begin(self, place: str) -> None:
         """The program begins with a place, or begins anew: what it called there before are the same uses, not further ones."""
-        for use in self._by_place.pop(place, ()):
+        for use in self.by_place.pop(place, ()):
             self.release(use)
             use.seen = None
             assert use.of is not None
-            if not use.of.key and not is_within(use.of):
-                self._waiting.setdefault((use.of.fn, use.of.place), {})[use.name] = use
+            self._await(use, use.of)
+
+    def _await(self, use: Use, identity: Identity) -> None:
+        if not identity.key and not is_within(identity):
+            self._waiting.setdefault((identity.fn, identity.place), {})[use.name] = use
 
     def release(self, use: Use) -> None:
         """The next call with the same arguments may be this use again."""
@@ -253,21 +287,70 @@ class Uses:
         tasks = {use.name: use.task or "" for uses in self._by_identity.values() for use in uses}
         return [name for name in names if not (work_for_others(tasks[name], task) and whom_of(tasks[name]) in alive)]
 
-    def not_replayed(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity]) -> list[str]:
-        """Return the names of the known steps of a call's function that the program has not called yet in this run."""
+    def not_replayed(
+        self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity], places: tuple[str, ...] = ()
+    ) -> list[str]:
+        """Return the names of the known steps of a call's function that the program has not called yet in this run.
+
+        `places` are those around the call without the innermost one.
+        """
         uses = self._perhaps_not_called(identity.fn, identity.place, attempts)
         if self._has_earlier:
             uses = [*self._perhaps_not_called(earlier().fn, "", attempts), *uses]
         if identity.place:
             # An equal call that stood outside, before the program was changed.
-            uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=""), ())]
+            for place in ("", *places):
+                uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=place), ())]
         return [use.name for use in uses if not use.is_seen(attempts) and use.name not in self._called]
 
+    def elsewhere(self, identity: Identity) -> list[Use]:
+        """Return the equal calls in other places that this run of the program has not made, and whose places it has not begun with."""
+        found = self._in_places.get((identity.fn, identity.args))
+        if not found:
+            return []
+        left = [use for use in found if use.seen is None and use.name not in self._called]
+        missing = [use for use in left if not self._is_begun(use.around.split()[-1:])]
+        self._left_out.update(use.name for use in left if use not in missing)
+        # A batch may have thousands of equal calls, so each of those that were left out is looked at once.
+        self._in_places[identity.fn, identity.args] = missing
+        return missing
+
+    def moved(self, call: Use, others: list[Use], alive: AbstractSet[str], coming: AbstractSet[str]) -> list[str]:
+        """Return the names of those of these calls in other places that a call may be after a change of the program.
+
+        `alive` says who the tasks of this run work for. `coming` are the steps that it is still to begin with.
+        """
+        now, places = call.path(), {in_step(name) for name in coming}
+        return [
+            other.name
+            for other in others
+            if other.around != call.around
+            and may_have_moved(before := other.path(), now)
+            and not waits_for_its_task(before, now, alive)
+            and not self._is_begun(before[parting(before, now) :], places)
+        ]
+
+    def _is_begun(self, path: list[str], coming: AbstractSet[str] = frozenset()) -> bool:
+        """Whether this run of the program has begun with one of these places: what is inside may be left out, or is still to come."""
+        for use in self._new:
+            self._by_step[in_step(use.name)] = use
+        self._new.clear()
+        return any(
+            place in self._parts or place in coming or self._has_step(place) for place in map(place_entered, path)
+        )
+
+    def _has_step(self, place: str) -> bool:
+        step = self._by_step.get(place)
+        return step is not None and step.seen is not None
+
     def next_of(self, calls: Mapping[Identity, int], attempts: Attempts) -> Iterator[str]:
-        """Yield the names of the known steps that so many calls of each kind, which are still to come, will be."""
+        """Yield the names of the steps that so many calls of each kind, which are still to come, will be."""
         for identity, number in calls.items():
-            free = (use.name for use in self._by_identity.get(identity, ()) if use.is_free(attempts))
-            yield from islice(free, number)
+            known = self._by_identity.get(identity, ())
+            free = (use.name for use in known if use.is_free(attempts))
+            # A step that is safe to repeat is not known before it has ended, but what was called inside of it may be.
+            new = (step_name(identity, use) for use in count(len(known) + 1))
+            yield from islice(chain(free, new), number)
 
     def ended(self, identity: Identity, attempts: Attempts) -> list[str]:
         """Return the names of the calls of this function that the program has made in this run, and that have ended, however they did."""
@@ -298,7 +381,9 @@ class Uses:
     def called(self) -> frozenset[str]:
         """Return the names of the steps that this run of the program has called, also in earlier openings of the session."""
         return self._called.union(
-            use.name for uses in self._by_identity.values() for use in uses if use.seen is not None
+            self._left_out,
+            (use.name for uses in self._by_identity.values() for use in uses if use.seen is not None),
+            (use.name for uses in self._in_places.values() for use in uses if self._is_begun(use.path())),
         )
 
     def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> Sequence[Use]:
@@ -342,11 +427,11 @@ class Uses:
     def _add(self, identity: Identity, name: str) -> Use:
         use = Use(name)
         self._names.add(name)
+        self._new.append(use)
         self._by_identity.setdefault(identity, []).append(use)
         # Earlier versions did not say which part a step was called in. The part may be left out: nothing has drifted then.
         if not identity.key and not is_within(identity):
             self._by_function.setdefault((identity.fn, identity.place), []).append(use)
-            self._waiting.setdefault((identity.fn, identity.place), {})[use.name] = use
         return use
 
 

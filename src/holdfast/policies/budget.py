@@ -420,9 +420,9 @@ class Account:
         self.limits_usage = limits.usd is not None or limits.tokens is not None
         self.unpriced: str | None = None
         """A model that was used and has no price."""
-        self.usual: dict[Counted, Usual] = {
-            "usd": Usual(_nano(limits.estimate_usd)),
-            "tokens": Usual(limits.estimate_tokens),
+        self.usual: dict[Counted, UsualUse] = {
+            "usd": UsualUse(_nano(limits.estimate_usd)),
+            "tokens": UsualUse(limits.estimate_tokens),
         }
         """What an attempt uses, as far as this budget has seen."""
         self._counted = _counted(limits)
@@ -546,7 +546,7 @@ class Account:
         return Reached(unit, self.used[unit] / scale, limit / scale)
 
 
-class Usual:
+class UsualUse:
     """What an attempt usually uses, and how many attempts of unknown usage are still to be charged."""
 
     __slots__ = ("_attempts", "_total", "fixed", "owed", "owed_recovery")

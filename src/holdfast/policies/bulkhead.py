@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from holdfast import options
-from holdfast.policies.queue import Turn, WaitQueue
+from holdfast.policies.queue import QueueTurn, WaitQueue
 
-__all__ = ["Bulkhead", "BulkheadMachine", "Entry", "Place", "Waiting"]
+__all__ = ["Bulkhead", "BulkheadMachine", "Entry", "Place", "Queued"]
 
 
 class Bulkhead(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -41,13 +41,13 @@ class Place(Enum):
     """All places are taken, and no further call may wait."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Queued(msgspec.Struct, frozen=True):
     """Wait until this ticket is woken, then run and call `release(ticket)`. Or call `cancel(ticket)` to stop waiting."""
 
     ticket: int
 
 
-Entry: TypeAlias = Place | Waiting
+Entry: TypeAlias = Place | Queued
 
 # Every call needs these, and a member of an enum costs a lookup through its metaclass.
 _ACQUIRED: Final = Place.ACQUIRED
@@ -68,7 +68,7 @@ class BulkheadMachine:
         self._places = bulkhead.concurrency
         self._room = bulkhead.waiting
         self._queue: WaitQueue[int] = WaitQueue()
-        self._turns: dict[int, Turn] = {}
+        self._turns: dict[int, QueueTurn] = {}
         """The turns of the tickets that wait."""
         self._held: dict[int, None] = {}
         """The tickets that own a place. A second `release` or `cancel` with the same ticket is harmless. Places without a ticket have
@@ -93,7 +93,7 @@ class BulkheadMachine:
         """Whether a ticket owns a place."""
         return ticket in self._held
 
-    def acquire(self, turn: Turn | None = None, ticket: int = _NO_TICKET) -> Entry:
+    def acquire(self, turn: QueueTurn | None = None, ticket: int = _NO_TICKET) -> Entry:
         """Take a place, or a ticket of the queue, or learn that the queue is full. Without a turn the call comes last of its kind.
 
         `ticket` is one of `ticket()`. Without one, a place is given back with `release()`.
@@ -107,7 +107,7 @@ class BulkheadMachine:
         ticket = ticket or next(self._tickets)
         turn = self._turns[ticket] = self._queue.turn("normal") if turn is None else turn
         self._queue.join(turn, ticket)
-        return Waiting(ticket)
+        return Queued(ticket)
 
     def resize(self, bulkhead: Bulkhead) -> list[int]:
         """Change the number of places; return the tickets to wake. Calls that run go on, and count until they end."""

@@ -90,14 +90,14 @@ SHORT_WAIT_S = 5.0
 BEFORE_FALLBACK_S = 0.25
 """Seconds in which a call waits for its turn, from the first wait on, although a fallback could answer: as long as a burst is spread.
 Longer waits bring the primary call no more answers, because the others of the same limit get its turn."""
+LONGEST_BEFORE = {BEFORE_FALLBACK: 8.0, BEFORE_LESSER_ANSWER: 20.0}
+"""The most seconds that are waited in all because the service names delays, before something else answers: as long as the longest delay
+of our own schedules, and about as long as the attempts before a degraded answer take."""
 NO_SUCH_NAME = 3
 """Attempts at a host whose name does not exist, where no number limits them: it is misspelt, and no time helps against that."""
 SHORTEST_TRUSTED_S = 1.0
 """A requested delay of at least so many seconds is always kept to. A shorter one may be a default that nobody chose: an
 operation keeps to it once, and again only if the backoff begins with one as short."""
-FEWEST_ANSWERED = 3
-BY_CHANCE = 0.0001
-"""A call fails because of its own request if so many others were answered meanwhile that this many failures in a row are no accident."""
 LAST_TURN = 0.98
 LAST_SPREAD = 0.08
 """A call whose turn comes too late by the present estimate waits for this share of the time it has left, or up to so much less."""
@@ -134,7 +134,7 @@ class Reason(StrEnum):
     CIRCUIT = "circuit"
     """The circuit is open."""
     MAKES_WAY = "makes-way"
-    """The target has failed for a while, and a fallback can answer now."""
+    """The target has failed for a while or names a long delay, and something else can answer now."""
     FULL = "full"
     """All places of the user's own `concurrency` are taken, and no further call may wait for one."""
     UNWANTED = "unwanted"
@@ -247,10 +247,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
     lasts: float = 0.0
     """The target answers most of its calls, so what failed is over after so many seconds; 0: nobody can say."""
-    others: tuple[int, int] = (0, 0)
-    """First attempts of other calls that began after the first failure of this one: how many were answered, and how many failed."""
-    fails_alone: bool = False
-    """No other call has failed since the last answer, and the service failed on single requests before."""
+    is_poison: bool = False
+    """By what became of other requests, the service fails because of this one, and works for others."""
     before_another: int | None = None
     """Attempts before something else answers: a fallback, or a lesser answer; None: nothing else would answer, or its time was named."""
     limited_for: float = math.inf
@@ -393,25 +391,13 @@ class Decider:
             return self._wait_for_circuit(facts.reopened_for, facts)
         return self._back_off(tries.backoff, failures, facts)
 
-    def _fails_alone(self, facts: Facts) -> bool:
-        """Whether the service fails because of this very request: others are answered, so many failures in a row are no accident.
-
-        Where half of all requests fail at random, a call may fail ten times, and the eleventh attempt is worth it.
-        """
-        answered, failed = facts.others
+    def _is_poison(self, facts: Facts) -> bool:
+        """Whether the service fails because of this very request, so that further attempts are in vain. The plain client's are made."""
         if facts.fault.code != "PROVIDER_INTERNAL_ERROR" or facts.fault.retry_after is not None:
             return False
         if self.policy.tries(facts.fault).attempts is not None:
             return False
-        if facts.attempts < facts.bare_attempts:
-            return False
-        if facts.fails_alone:
-            return True
-        if answered < FEWEST_ANSWERED:
-            return False
-        # The rule of succession: of no failure among ten others follows a share of 1 in 12.
-        share = (failed + 1) / (answered + failed + 2)
-        return bool(share**facts.attempts < BY_CHANCE)
+        return facts.is_poison and facts.attempts >= facts.bare_attempts
 
     def _back_off(self, backoff: Backoff, failures: int, facts: Facts) -> Retry | GiveUp:
         """Return the wait before the next attempt: as the other side requested, or by the schedule."""
@@ -424,6 +410,8 @@ class Decider:
         if is_plain and facts.only_we_read_delay and fault.schedule is not Schedule.RATE_LIMIT:
             # When a limit is back says nothing about an outage.
             requested = None
+        if is_default and requested is not None and self._makes_way(requested, facts):
+            return GiveUp(Reason.MAKES_WAY)
         if requested is not None and self._is_too_long(requested, facts):
             # Nobody named a time for the call, and the plain client waits as long, if it reads the delay. Else its attempts come first.
             is_due = is_default and facts.attempts == facts.bare_attempts if facts.only_we_read_delay else is_plain
@@ -448,6 +436,11 @@ class Decider:
             # Sooner it would meet the same failure. Delays that somebody chose are kept.
             delay = facts.lasts * (1 + RETURN_SPREAD * facts.rng.random())
         return self._wait(delay, facts, "backoff" if requested is None else "requested")
+
+    def _makes_way(self, requested: float, facts: Facts) -> bool:
+        """Whether the service names a longer delay than a call waits for where something else could answer now."""
+        most = None if self.policy.attempts is not None else LONGEST_BEFORE.get(facts.before_another or 0)
+        return most is not None and self._waited + requested > most
 
     def _is_too_long(self, requested: float, facts: Facts) -> bool:
         return requested > self.policy.max_retry_after or _is_late(facts, requested)
@@ -566,7 +559,7 @@ class Decider:
             return Reason.PERMANENT
         if fault.code == "SYS_UNKNOWN" and not is_repeatable(facts.effect):
             return Reason.UNKNOWN
-        return Reason.POISON if self._fails_alone(facts) else None
+        return Reason.POISON if self._is_poison(facts) else None
 
     def _grant(self, retry: Retry, facts: Facts) -> Retry | GiveUp:
         """Check what else must agree to another call. The quota comes last, because checking it takes a retry from it."""

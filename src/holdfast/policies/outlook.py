@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from holdfast.policies.backoff import Tries
     from holdfast.policies.policy import Policy
 
-__all__ = ["Outlook", "Wait", "outlook"]
+__all__ = ["Outlook", "WaitRange", "outlook"]
 
 SHOWN = 6
 """Waits that are listed, plus one, where no number limits the attempts."""
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class WaitRange(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest and the longest wait before one retry."""
 
     retry: int
@@ -40,7 +40,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures it is for."""
     calls: int | None
     """Calls at most. None: as many as the deadline allows."""
-    waits: tuple[Wait, ...]
+    waits: tuple[WaitRange, ...]
     seconds: float | None
     """The longest time it can take, if every call reaches its time limit. None: nothing limits it."""
     reached: int
@@ -73,7 +73,9 @@ def _own_codes(policy: Policy) -> list[Outlook]:
 def _outlook_of(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries) -> Outlook:
     backoff = tries.backoff
     retries = range(1, tries.attempts or SHOWN)
-    waits = tuple(Wait(retry=retry, least=backoff.shortest(retry), most=backoff.longest(retry)) for retry in retries)
+    waits = tuple(
+        WaitRange(retry=retry, least=backoff.shortest(retry), most=backoff.longest(retry)) for retry in retries
+    )
     return Outlook(
         what=what,
         codes=codes,
@@ -84,7 +86,7 @@ def _outlook_of(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries
     )
 
 
-def _longest(policy: Policy, calls: int | None, waits: tuple[Wait, ...]) -> float | None:
+def _longest(policy: Policy, calls: int | None, waits: tuple[WaitRange, ...]) -> float | None:
     if policy.timeout is None:
         # Without a timeout, a single call may use up the whole deadline. Where there is none, the call's own limits decide.
         return policy.deadline
@@ -96,7 +98,7 @@ def _longest(policy: Policy, calls: int | None, waits: tuple[Wait, ...]) -> floa
     return whole if ends is None else min(whole, ends)
 
 
-def _reached(deadline: float | None, waits: tuple[Wait, ...]) -> int:
+def _reached(deadline: float | None, waits: tuple[WaitRange, ...]) -> int:
     # The best case: if even the shortest waits pass the deadline, the retry never happens.
     waited = 0.0
     for done, wait in enumerate(waits):

@@ -17,7 +17,7 @@ from holdfast.policies.decide import Retry
 from holdfast.policies.rate_limit import RateLimitMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from holdfast.classify.hints import AnnouncedLimit
     from holdfast.faults import Fault
@@ -36,7 +36,18 @@ OVERTAKEN = 3
 class _Key:
     """The state of one key."""
 
-    __slots__ = ("credit", "denied", "failed_at", "failures", "overtaken", "pace", "rests_until", "unheard", "weight")
+    __slots__ = (
+        "credit",
+        "denied",
+        "doubted_until",
+        "failed_at",
+        "failures",
+        "overtaken",
+        "pace",
+        "rests_until",
+        "unheard",
+        "weight",
+    )
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
@@ -53,11 +64,12 @@ class _Key:
         """When the requests were sent that have no response yet, by their number; the oldest first."""
         self.overtaken = 0
         """Answers with other keys to requests that were sent after the oldest of these."""
+        self.doubted_until = float("-inf")
+        """Its latest request ended without a response. Until then another one would most likely do so, too."""
 
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether another key is better: it is silent, or it failed and one request finds out whether it still does."""
-        return self.overtaken >= OVERTAKEN or bool(self.failures and self.unheard)
+    def is_doubtful(self, now: float) -> bool:
+        """Whether another key is better: it is or was silent, or it failed and one request finds out whether it still does."""
+        return now < self.doubted_until or self.overtaken >= OVERTAKEN or bool(self.failures and self.unheard)
 
     def wait(self, now: float) -> float:
         return max(self.rests_until - now, self.pace.peek(now), 0.0)
@@ -73,21 +85,32 @@ class PoolMachine:
         self._keys = [_Key(weight) for weight in weights]
         self._numbers = count()
 
-    def choose(self, now: float, *, shut: Collection[int] = (), avoid: int | None = None) -> int:
+    def choose(
+        self,
+        now: float,
+        *,
+        shut: Collection[int] = (),
+        avoid: int | None = None,
+        waits: Callable[[int], float] = lambda _: 0.0,
+    ) -> int:
         """Return the key for a call that starts now, and count it as used.
 
-        `shut` are the keys that cannot answer it. `avoid` failed a moment ago and is chosen only if no other key is ready.
-        If all keys rest, it is the one whose rest ends first, and nothing is counted. If all keys were denied, one of them is chosen
+        `shut` are the keys that cannot answer it. `avoid` failed a moment ago and is chosen only if no other key is ready. `waits` returns
+        the seconds for which a call with a key would wait for its turn: such a key is not ready either.
+        If no key is ready, it is the one that is ready first, and nothing is counted. If all keys were denied, one of them is chosen
         anyway, because its error tells the user what is wrong.
         """
         # A key with an open circuit is skipped here, because the call would be rejected anyway.
         usable = [index for index in range(len(self._keys)) if index not in shut]
-        ready = [index for index in usable if self._keys[index].wait(now) <= 0.0]
+        total = [max(key.wait(now), waits(index)) for index, key in enumerate(self._keys)]
+        ready = [index for index in usable if total[index] <= 0.0]
         if ready:
             others = [index for index in ready if index != avoid] or ready
-            return self._next_in_turn([index for index in others if not self._keys[index].is_doubtful] or others, now)
+            return self._next_in_turn(
+                [index for index in others if not self._keys[index].is_doubtful(now)] or others, now
+            )
         waiting = [index for index in usable if not self._keys[index].denied]
-        return min(waiting or usable or range(len(self._keys)), key=lambda index: self._keys[index].wait(now))
+        return min(waiting or usable or range(len(self._keys)), key=total.__getitem__)
 
     def soonest(self, now: float, *, shut: Collection[int] = ()) -> float | None:
         """Return the seconds until some key may be used; None: all keys were denied."""
@@ -109,17 +132,21 @@ class PoolMachine:
         key = self._keys[index]
         if key.unheard.pop(number, None) is None:
             return
-        key.overtaken = 0
+        key.overtaken, key.doubted_until = 0, float("-inf")
         for other in self._keys if good else ():
             if other is not key and next(iter(other.unheard), number) < number:
                 other.overtaken += 1
 
     def ended(self, index: int, number: int, now: float) -> None:
-        """Record that the request has ended. A silent key rests, at first for as long as it was silent."""
+        """Record that the request has ended. A silent key rests, at first for as long as it was silent.
+
+        If nobody knows whether it was the key, as where calls come one after the other, other keys are better for as long.
+        """
         key = self._keys[index]
         since = key.unheard.pop(number, None)
         if since is None:
             return
+        key.doubted_until = now + (now - since)
         if key.overtaken >= OVERTAKEN:
             self._rest(index, now, max(LIMITED_REST_S, now - since), None, denied=False)
         if not key.unheard:

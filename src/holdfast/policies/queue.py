@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from itertools import count
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-__all__ = ["PRIORITIES", "SHARES", "Priority", "Turn", "WaitQueue"]
+__all__ = ["PRIORITIES", "SHARES", "Priority", "QueueTurn", "WaitQueue"]
 
 Priority: TypeAlias = Literal["high", "normal", "low"]
 """How soon a call goes that waits for its target, compared with the others."""
@@ -31,7 +31,7 @@ W = TypeVar("W")
 _NUMBERS = count()
 
 
-class Turn(NamedTuple):
+class QueueTurn(NamedTuple):
     """The place of a call in the order. The call keeps it over all its waits."""
 
     priority: Priority
@@ -60,7 +60,7 @@ class WaitQueue(Generic[W]):
     __slots__ = ("_lines", "_reached", "_waits")
 
     def __init__(self) -> None:
-        self._waits: dict[Turn, W] = {}
+        self._waits: dict[QueueTurn, W] = {}
         self._lines: dict[tuple[Priority, int], _Line] = {}
         self._reached = 0
         """The virtual time of the latest call that started: a line in which nobody waited joins in here."""
@@ -69,11 +69,11 @@ class WaitQueue(Generic[W]):
         return len(self._waits)
 
     @staticmethod
-    def turn(priority: Priority, caller: int = 0) -> Turn:
+    def turn(priority: Priority, caller: int = 0) -> QueueTurn:
         """Return the turn of a call that comes now."""
-        return Turn(priority, caller, next(_NUMBERS))
+        return QueueTurn(priority, caller, next(_NUMBERS))
 
-    def ahead(self, turn: Turn) -> int:
+    def ahead(self, turn: QueueTurn) -> int:
         """Return how many waiting calls go before this turn."""
         mine = self._line(turn)
         before = bisect_left(mine.waiting, turn.number)
@@ -81,14 +81,14 @@ class WaitQueue(Generic[W]):
         others = (line for line in self._lines.values() if line is not mine and line.waiting)
         return before + sum(_calls_before(line, self._next(line), mine_at, turn.number) for line in others)
 
-    def served(self, turn: Turn) -> None:
+    def served(self, turn: QueueTurn) -> None:
         """The call of this turn starts."""
         line = self._line(turn)
         line.served = self._next(line)
         self._reached = max(self._reached, line.served)
         line.due = line.served + line.share if line.waiting else None
 
-    def join(self, turn: Turn, wait: W) -> None:
+    def join(self, turn: QueueTurn, wait: W) -> None:
         """The call waits."""
         # First, so that `leave` can undo this at any moment.
         self._waits[turn] = wait
@@ -96,7 +96,7 @@ class WaitQueue(Generic[W]):
         line.due = self._next(line)
         insort(line.waiting, turn.number)
 
-    def leave(self, turn: Turn) -> bool:
+    def leave(self, turn: QueueTurn) -> bool:
         """The call does not wait any more. False: it was taken already."""
         if turn not in self._waits:
             return False
@@ -108,13 +108,13 @@ class WaitQueue(Generic[W]):
         del self._waits[turn]
         return True
 
-    def take(self, most: int) -> list[tuple[Turn, W]]:
+    def take(self, most: int) -> list[tuple[QueueTurn, W]]:
         """Take out the calls that go next, at most so many."""
         if most <= 0:
             return []
         # Turns of one line compare by their number alone, and a line's next turns are `share` apart.
         in_order = sorted(
-            (self._next(line) + place * line.share, number, Turn(*key, number))
+            (self._next(line) + place * line.share, number, QueueTurn(*key, number))
             for key, line in self._lines.items()
             for place, number in enumerate(line.waiting[:most])
         )
@@ -126,7 +126,7 @@ class WaitQueue(Generic[W]):
             self._waits.pop(turn, None)
         return [(turn, wait) for turn, wait in found if wait is not None]
 
-    def _line(self, turn: Turn) -> _Line:
+    def _line(self, turn: QueueTurn) -> _Line:
         key = turn.priority, turn.caller
         line = self._lines.get(key)
         if line is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.policies.budget import Account, Ledger, Reservation, Short
     from holdfast.policies.queue import Priority
 
-__all__ = ["Claim", "ReservationQueue", "copy_of", "rank_of"]
+__all__ = ["BudgetClaim", "ReservationQueue", "copy_of", "rank_of"]
 
 Rank: TypeAlias = tuple[int, float, int]
 """The place of a call among those that wait for money: the smallest goes first."""
@@ -36,7 +36,7 @@ def rank_of(priority: Priority, arrived: float) -> Rank:
     return PRIORITIES.index(priority), arrived, next(_NUMBERS)
 
 
-class Claim:
+class BudgetClaim:
     """One call's claim on its budgets. After it was served, its ledger holds the reservation until `release`."""
 
     __slots__ = ("ledger", "owner", "reservation", "served", "short", "turn")
@@ -66,15 +66,15 @@ class ReservationQueue:
     def __init__(self) -> None:
         self._changed: tuple[Account, ...] = ()
         """The accounts of a change that was begun and not completed: an exception has interrupted it, as that of a signal's handler does."""
-        self._served: dict[Claim, None] = {}
+        self._served: dict[BudgetClaim, None] = {}
         """The claims that hold a reservation, the oldest first."""
         self._turns: list[Rank] = []
-        self._claims: dict[Rank, Claim] = {}
+        self._claims: dict[Rank, BudgetClaim] = {}
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def join(self, claim: Claim) -> list[Claim]:
+    def join(self, claim: BudgetClaim) -> list[BudgetClaim]:
         """Let a call claim what it may cost; return the claims that are decided now, perhaps this one."""
         self._mend()
         if not self._turns and self._decide(claim) is None:
@@ -83,7 +83,7 @@ class ReservationQueue:
         insort(self._turns, claim.turn)
         return self.serve()
 
-    def take_over(self, claim: Claim, other: Claim) -> list[Claim]:
+    def take_over(self, claim: BudgetClaim, other: BudgetClaim) -> list[BudgetClaim]:
         """Let a call have the reservation of another one, whose request it makes; return the claims that are decided now.
 
         Nobody who waits comes between them: the other call may wait for this one.
@@ -97,19 +97,19 @@ class ReservationQueue:
         return self.serve()
 
     @property
-    def served(self) -> Iterable[Claim]:
+    def served(self) -> Iterable[BudgetClaim]:
         """The claims that hold a reservation, the oldest first."""
         return self._served
 
-    def leave(self, claim: Claim) -> list[Claim]:
+    def leave(self, claim: BudgetClaim) -> list[BudgetClaim]:
         """A call does not want to wait any more, or is settled; return the claims of others that are decided now."""
         self._remove(claim)
         return self.serve()
 
-    def serve(self) -> list[Claim]:
+    def serve(self) -> list[BudgetClaim]:
         """Decide about the claims that wait, in their order; return those that do not wait any more."""
         self._mend()
-        decided: list[Claim] = []
+        decided: list[BudgetClaim] = []
         # A limit for which a call waits is closed to all that come after it: small calls must not go past a large one for ever.
         closed: set[Account] = set()
         for turn in self._turns:
@@ -132,7 +132,7 @@ class ReservationQueue:
         for claim in (*waiting, *(claim for claim in tuple(self._served) if claim.owner != owner)):
             self._remove(claim)
 
-    def _remove(self, claim: Claim) -> None:
+    def _remove(self, claim: BudgetClaim) -> None:
         self._mend()
         if claim.turn in self._claims:
             del self._claims[claim.turn]
@@ -158,7 +158,7 @@ class ReservationQueue:
         self._turns = sorted(self._claims)
         self._changed = ()
 
-    def holders(self, claim: Claim) -> list[Claim]:
+    def holders(self, claim: BudgetClaim) -> list[BudgetClaim]:
         """Return the claims of others that hold a reservation in the same budgets, the oldest first."""
         accounts = claim.ledger.accounts
         return [
@@ -167,7 +167,7 @@ class ReservationQueue:
             if other.owner != claim.owner and not set(accounts).isdisjoint(other.ledger.accounts)
         ]
 
-    def _decide(self, claim: Claim) -> Account | None:
+    def _decide(self, claim: BudgetClaim) -> Account | None:
         """Serve or reject a claim; return the account that it must wait for, or None."""
         short = claim.ledger.short_of(claim.reservation, claim.owner)
         if short is not None and not short.is_final:

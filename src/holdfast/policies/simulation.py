@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Rng
     from holdfast.policies.policy import Policy
 
-__all__ = ["Kind", "Moment", "Outage", "Report", "simulate"]
+__all__ = ["Kind", "Moment", "Outage", "SimulationReport", "simulate"]
 
 # A simulation of more operations would take minutes, and the shares in its report would hardly differ.
 MOST_OPERATIONS = 1_000_000
@@ -97,7 +97,7 @@ class Moment(msgspec.Struct, kw_only=True):
     """Calls that were not made, because the circuit was open."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a simulation."""
 
     operations: int
@@ -133,7 +133,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return self.calls / self.operations if self.operations else 0.0
 
 
-def simulate(policy: Policy, outage: Outage, rng: Rng) -> Report:
+def simulate(policy: Policy, outage: Outage, rng: Rng) -> SimulationReport:
     """Run the simulation and return its result."""
     simulation = _Simulation(policy, outage, rng)
     simulation.run()
@@ -195,8 +195,8 @@ class _Simulation:
             else:
                 self._failed(call, now)
 
-    def report(self) -> Report:
-        return Report(
+    def report(self) -> SimulationReport:
+        return SimulationReport(
             operations=self.operations,
             calls=self.calls,
             wasted_calls=self.wasted,

@@ -11,7 +11,7 @@ from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.providers.written import Written
-from holdfast.runtime.stream import ALIVE
+from holdfast.runtime.streams.stream import ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -224,8 +224,8 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
             # The API rejects thinking that was changed or left out before the results of its tool calls.
             return list(message.blocks)
         case Assistant():
-            # The API rejects an empty text block.
-            texts = [{"type": "text", "text": message.text}] if message.text else []
+            # The API rejects a text block without a word. Models write empty lines before they call a tool.
+            texts = [{"type": "text", "text": message.text}] if message.text.strip() else []
             calls = [
                 {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
                 for call in message.calls

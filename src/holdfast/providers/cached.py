@@ -16,7 +16,7 @@ from holdfast import options
 from holdfast.events import SuppressedError
 from holdfast.providers.messages import Reply
 from holdfast.providers.model import check_offers
-from holdfast.runtime.cache import MemoryCache
+from holdfast.runtime.fallbacks.cache import MemoryCache
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.policies.models.capabilities import Offers
     from holdfast.providers.messages import Part, Request
     from holdfast.providers.model import AfterFirst, Model, Parts
-    from holdfast.runtime.cache import CacheStore
+    from holdfast.runtime.fallbacks.cache import CacheStore
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["CachedModel"]

@@ -21,12 +21,12 @@ from holdfast.policies.models.prompt_cache import USD_PER_SECOND
 from holdfast.providers.messages import Reply
 from holdfast.providers.prompt_cache import WarmPrompts, Weighing
 from holdfast.providers.standings import OneRequest, Standings
-from holdfast.runtime.drivers import call_plainly_async, drive_async
-from holdfast.runtime.fallback import Chain, drive_chain_async
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.fallbacks.fallback import Chain, drive_chain_async
+from holdfast.runtime.operation.drivers import call_plainly_async, drive_async
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import Plan
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.stream import StreamOf
+from holdfast.runtime.streams.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

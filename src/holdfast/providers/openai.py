@@ -15,7 +15,7 @@ from holdfast.providers.offers import offers_of
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.providers.written import Written
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.stream import ALIVE
+from holdfast.runtime.streams.stream import ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

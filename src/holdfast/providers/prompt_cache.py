@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.policies.decide import Retry, can_fall_back
 from holdfast.policies.models.prompt_cache import Weighed, is_warm, weigh
-from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.operation.adapter import Adapter
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.policies.models.usage import Usage
     from holdfast.providers.messages import Message, Reply, Request, ToolSpec
     from holdfast.providers.model import Model
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.operation.operation import Operation
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["WarmPrompts", "Weighing"]

@@ -5,11 +5,13 @@ Invariant: an answer that cannot be read raises an error with a code. A `Reply` 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.faults.redaction import whole_characters
 from holdfast.providers.messages import Reply, ToolCall
 from holdfast.runtime.fault_of import fault_of
 
@@ -44,8 +46,10 @@ def reply(
 
     An answer that did not come to its end has no tool calls: the arguments of the last one may be incomplete and still be valid JSON, such
     as `{}`. In a complete answer arguments that are no JSON object raise `PROVIDER_OUTPUT_INVALID`, and so does text that is not the
-    JSON that the request's schema requires, unless the request accepts both.
+    JSON that the request's schema requires, unless the request accepts both. Halves of characters are replaced in its text: the next request
+    could not be sent with them.
     """
+    text = whole_characters(text)
     try:
         calls = tuple(_call(one, request) for one in called) if stop in ("end", "tools") else ()
         # An answer that calls tools, or was cut off, is not the JSON yet.
@@ -97,8 +101,8 @@ def _kept_blocks(blocks: Sequence[dict[str, Any]], calls: tuple[ToolCall, ...]) 
     kept: list[dict[str, Any]] = []
     for block in blocks:
         match block.get("type"):
-            case "text" if not block.get("text"):
-                # The API rejects an empty text block, although a stream may begin one.
+            case "text" if not str(block.get("text")).strip():
+                # The API rejects a text block without a word, although a stream may begin one.
                 continue
             case "tool_use":
                 if (call := complete.get(str(block.get("id")))) is not None:
@@ -110,7 +114,17 @@ def _kept_blocks(blocks: Sequence[dict[str, Any]], calls: tuple[ToolCall, ...]) 
                 kept.append({**block, "arguments": _written(call)})
             case _:
                 kept.append(block)
-    return tuple(kept)
+    return tuple(_whole(block) for block in kept)
+
+
+def _whole(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block in which every text is one of whole characters."""
+    try:
+        msgspec.json.encode(block)
+    except UnicodeEncodeError:
+        whole: dict[str, Any] = json.loads(whole_characters(json.dumps(block, ensure_ascii=False)))
+        return whole
+    return block
 
 
 def _written(call: ToolCall) -> str:

@@ -15,7 +15,7 @@ from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.providers.written import Written
-from holdfast.runtime.stream import ALIVE
+from holdfast.runtime.streams.stream import ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

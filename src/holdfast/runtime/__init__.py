@@ -1,36 +1,16 @@
-"""Performs the decisions of `policies`. This is the first room that does I/O.
+"""Performs the decisions of `policies`. This is the first room that does I/O; it imports only pure rooms and `config`.
 
-What users call:
+The walk of a call: `recover` (or a block of `blocks`) makes a plan, `decorated` is the function that users call, and
 
-    recover     `recover` and `Recovery`: decorator, `.call`, `.outcome`, `.stream`, blocks
-    decorated   the functions that `@recover` returns
-    blocks      a block of code as a loop of attempts
-    stream      streams that recover; flow: the loop behind them, shared with the integrations
-    fallback    the fallback chain; cache: its cached step
-    tool        `@tool`, the declared effect of a function, and `call_key`
-    budget      `Budget`: seconds, money, tokens, turns and attempts
-    runtime     `Runtime`: clock, chance, settings, circuits, events
-    fault_of    `fault_of`: the fault of anything that failed, and the pages of the codes
+    operation/  one operation: its attempts, waits and decisions, the drivers that make them, its events
+    targets/    what all calls to one name share: circuit, pace, quota, limiter
+    streams/    streams that recover; the integrations share their machine
+    fallbacks/  what answers when a call has failed for good
+    budgets/    `Budget`: what is reserved before a call and charged after it
+    failures/   what a failure shows: its request, whether it happened
 
-How a call is made:
-
-    plan        everything an operation reads, looked up once
-    operation   the state of one call; it gathers facts for `policies.decide` and performs the decision
-    drivers     the loops that call and sleep, in a task and in a thread
-    limits      time limits on tasks and threads; limiter: calls at once and per second (limiter_shadow: in observe mode); hedge: a second call
-    leaks       tasks that ignore their cancellation
-    answers     accept an answer, or close it; repair: change the request before the next attempt
-    facts       what a decision is made from
-    overrides   `retry_on` and `never_retry`
-    adapter     what an integration adds to an operation; callables: which functions are async
-    ambient     the scope around a call: deadline and budget; shield: work that a cancellation must not cut in two
-
-What calls share, and what they report:
-
-    registry    what all calls to one target share: circuit, quota, limiter
-    bus         handlers and readers of events; reports: the events of an operation
-    commands    retry now, fall back or cancel an operation that waits
-    errors      the errors that Holdfast itself raises; secrets: the values that are masked in every text
+`runtime` holds what operations share: clock, chance, settings, targets, the `bus` of events. `fault_of` makes a fault of anything, `tool` declares
+effects, `limits` are time limits, `ambient` is the scope around a call, `commands` act on an operation that waits.
 
 This module imports little, because `fault_of` is also used in programs without an event loop.
 """
@@ -44,8 +24,8 @@ from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, page_of
 from holdfast.runtime.secrets import process_redactor, redactor_for
 
 if TYPE_CHECKING:
-    from holdfast.runtime.cache import MemoryCache
-    from holdfast.runtime.error_audit import audit_shape
+    from holdfast.runtime.failures.error_audit import audit_shape
+    from holdfast.runtime.fallbacks.cache import MemoryCache
     from holdfast.runtime.runtime import Runtime, default_runtime, use_runtime
     from holdfast.runtime.suppress import suppressed
 
@@ -65,9 +45,9 @@ __all__ = [
 
 # The runtime loads the rules and the event loop, which `fault_of` does not need.
 _HOMES = {
-    "MemoryCache": "holdfast.runtime.cache",
+    "MemoryCache": "holdfast.runtime.fallbacks.cache",
     "Runtime": "holdfast.runtime.runtime",
-    "audit_shape": "holdfast.runtime.error_audit",
+    "audit_shape": "holdfast.runtime.failures.error_audit",
     "default_runtime": "holdfast.runtime.runtime",
     "suppressed": "holdfast.runtime.suppress",
     "use_runtime": "holdfast.runtime.runtime",

@@ -11,15 +11,29 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast._platform import after_fork
 
 if TYPE_CHECKING:
-    from holdfast.policies.queue import Priority
-    from holdfast.runtime.budget import Budget
+    from collections.abc import Iterator
 
-__all__ = ["AMBIENT", "WAITING", "Ambient", "Monotonic", "in_force", "new_run", "on_clock", "priority_of"]
+    from holdfast.policies.queue import Priority
+    from holdfast.runtime.budgets.budget import Budget
+    from holdfast.runtime.operation.operation import Operation
+
+__all__ = [
+    "AMBIENT",
+    "WAITING",
+    "Ambient",
+    "Monotonic",
+    "caller_of",
+    "in_force",
+    "new_run",
+    "on_clock",
+    "outwards",
+    "priority_of",
+]
 
 Monotonic: TypeAlias = Callable[[], float]
 """The `monotonic` of a runtime's clock."""
@@ -96,11 +110,26 @@ def _new_process() -> None:
 after_fork(_new_process)
 
 
-def priority_of(op: Any) -> Priority:
+def caller_of(op: Operation) -> int:
+    """Return who calls: the outermost recovery. Two functions around one client are two callers."""
+    while op.outer is not None and not op.outer.over:
+        op = op.outer
+    return op.plan.caller
+
+
+def priority_of(op: Operation) -> Priority:
     """Return the priority of an operation: that of its policy; inside another one, where nobody chose one, that of the other.
 
     A batch is a batch through every client that it calls.
     """
     while op.plan.policy.priority == "normal" and op.outer is not None and not op.outer.over:
         op = op.outer
-    return cast("Priority", op.plan.policy.priority)
+    return op.plan.policy.priority
+
+
+def outwards(op: Operation) -> Iterator[Operation]:
+    """Yield an operation and those around it, the innermost first."""
+    each: Operation | None = op
+    while each is not None:
+        yield each
+        each = each.outer

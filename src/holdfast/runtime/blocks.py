@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.faults import InvalidError
-from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.drivers import acquire, acquire_async, begin_limit, leave, pause, pause_async
-from holdfast.runtime.reserve import reserve, reserve_async
+from holdfast.runtime.budgets.reserve import reserve, reserve_async
+from holdfast.runtime.operation import errors
+from holdfast.runtime.operation.drivers import acquire, acquire_async, begin_limit, leave, pause, pause_async
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from holdfast.runtime.ambient import Ambient
-    from holdfast.runtime.limiter import Limiter, Seat
-    from holdfast.runtime.limits import Limit
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.limits import TimeLimit
+    from holdfast.runtime.operation.operation import Operation
+    from holdfast.runtime.targets.limiter import Limiter, Seat
 
 __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 
@@ -37,7 +37,7 @@ class BlockAttempt:
     def __init__(self, op: Operation, *, in_task: bool) -> None:
         self._op = op
         self._in_task = in_task
-        self._limit: Limit | None = None
+        self._limit: TimeLimit | None = None
         self._token: Token[Ambient | None] | None = None
         self._place: tuple[Limiter, Seat] | None = None
         self.number = op.attempts + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -113,7 +114,8 @@ class Bus:
             cause = REDACTOR.text(f"{type(error).__name__}: {error}")
         except Exception:  # noqa: BLE001 - the text of a foreign exception may raise, and the call must go on
             cause = type(error).__name__
-        logging.getLogger("holdfast").error("%s raised and the error is ignored: %s", what, cause)
+        with suppress(Exception):  # the hook may be the log's own handler
+            logging.getLogger("holdfast").error("%s raised and the error is ignored: %s", what, cause)
         self.emit(SuppressedError(at=at, run=run, reason=f"{what} raised", cause=cause))
 
     def after_fork(self) -> None:

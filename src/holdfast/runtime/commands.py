@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["MOST_WAITING", "Commands", "TaskWait", "ThreadWait", "Wait", "Waiting"]
+__all__ = ["MOST_WAITING", "Commands", "PendingWait", "TaskWait", "ThreadWait", "Waiting"]
 
 MOST_WAITING = 10_000
 """The most waits that can be commanded at the same time."""
@@ -48,7 +48,7 @@ class Commands:
     """The waiting operations of a runtime, by run. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, PendingWait] = {}
         self._lock = threading.Lock()
 
     def waiting(self) -> tuple[Waiting, ...]:
@@ -68,14 +68,14 @@ class Commands:
         """End the operation with `AbortedError`; no circuit counts that. False: that run does not wait (any more)."""
         return self._command(run, "cancel", by)
 
-    def register(self, wait: Wait) -> None:
+    def register(self, wait: PendingWait) -> None:
         """A wait begins: it can be commanded from now on."""
         with self._lock:
             # A wait beyond the limit cannot be commanded. It still ends by itself.
             if len(self._waits) < MOST_WAITING:
                 self._waits[wait.waiting.run] = wait
 
-    def unregister(self, wait: Wait) -> None:
+    def unregister(self, wait: PendingWait) -> None:
         """A wait is over. A command that arrived before still counts, and no other command can arrive."""
         with self._lock:
             # A fallback stream shares its run with the operation before it, so the registered wait of this run may
@@ -107,7 +107,7 @@ class Commands:
         return True
 
 
-class Wait:
+class PendingWait:
     """One wait of one operation. The operation sleeps in it; a command wakes it."""
 
     __slots__ = ("_began", "command", "runtime", "waiting", "woken")
@@ -129,7 +129,7 @@ class Wait:
         raise NotImplementedError
 
 
-class TaskWait(Wait):
+class TaskWait(PendingWait):
     """A wait in an event loop."""
 
     __slots__ = ("_loop", "_woken")
@@ -162,7 +162,7 @@ class TaskWait(Wait):
             self._woken.set_result(None)
 
 
-class ThreadWait(Wait):
+class ThreadWait(PendingWait):
     """A wait in a thread. A command ends it early only if the runtime uses the machine's own clock."""
 
     __slots__ = ("_asleep",)

@@ -15,15 +15,15 @@ from holdfast import options
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.callables import is_async, name_of, reject_generator
-from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.due_repair import Repairer
-from holdfast.runtime.errors import reject_again
-from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
+from holdfast.runtime.fallbacks.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import PLAN_ATTRIBUTE
-from holdfast.runtime.recovery_warnings import warn_of_options
-from holdfast.runtime.reports import timeline
+from holdfast.runtime.operation.drivers import drive, drive_async
+from holdfast.runtime.operation.due_repair import Repairer
+from holdfast.runtime.operation.errors import reject_again
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import PLAN_ATTRIBUTE
+from holdfast.runtime.operation.recovery_warnings import warn_of_options
+from holdfast.runtime.operation.reports import timeline
 from holdfast.runtime.runtime import CHANGES
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault, Outcome
     from holdfast.policies.repair import Action
-    from holdfast.runtime.fallback import CacheStore, Consent, When
-    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.fallbacks.fallback import CacheStore, Consent, When
+    from holdfast.runtime.operation.plan import Plan
 
 __all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
 

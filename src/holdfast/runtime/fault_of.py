@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FAULT_ATTRIBUTE",
     "GAVE_UP_IN",
-    "Rules",
+    "RuleSet",
     "add_note",
     "did_not_happen",
     "fault_by",
@@ -69,7 +69,7 @@ _MOST_SEARCHED = 1000
 """How many errors around a failure are searched for an earlier give-up: its causes, its contexts and group members."""
 
 
-class Rules:
+class RuleSet:
     """The rules that recognise failures: first the rules that extensions added to a runtime, then ours."""
 
     def __init__(self) -> None:
@@ -94,9 +94,9 @@ class Rules:
 
         return remove
 
-    def copy(self) -> Rules:
+    def copy(self) -> RuleSet:
         """Return these rules for another runtime. Rules that one of the two adds or removes later do not change the other."""
-        copied = Rules()
+        copied = RuleSet()
         copied._use(self._added)
         return copied
 
@@ -114,10 +114,10 @@ class Rules:
 class _DefaultRules:
     """The rules of the default runtime. They are kept here, because `fault_of` is also used without any runtime."""
 
-    rules = Rules()
+    rules = RuleSet()
 
 
-def use_rules(rules: Rules) -> None:
+def use_rules(rules: RuleSet) -> None:
     """Make these the rules of `fault_of` where no classifier is given; the default runtime does so."""
     _DefaultRules.rules = rules
 
@@ -367,4 +367,6 @@ def page_of(code: Code) -> str:
     """
     from importlib import resources  # noqa: PLC0415 - few programs read pages, and every program would pay for the import
 
-    return resources.files("holdfast.faults").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+    page = resources.files("holdfast.faults").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+    # The head is read by `scripts/codes.py`: the catalog has what it says.
+    return page.partition("\n+++\n")[2].lstrip("\n")

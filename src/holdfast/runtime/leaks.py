@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast._lazy import lazy_module
-from holdfast.runtime import reports
-from holdfast.runtime.answers import throw_away_async
+from holdfast.runtime.operation import reports
+from holdfast.runtime.operation.answers import throw_away_async
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.operation.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
 

@@ -14,7 +14,7 @@ several times slower. So it is cancelled again and then closed, as Python closes
 A thread cannot be stopped. When its time is over, the caller goes on and the thread is counted until it ends by itself.
 Beyond a cap no new thread is started, so the leak is bounded and visible.
 
-Invariant: after `Limit.end`, the task has exactly as many cancellations pending as others requested. No thread started here
+Invariant: after `TimeLimit.end`, the task has exactly as many cancellations pending as others requested. No thread started here
 keeps the interpreter from exiting (R67).
 """
 
@@ -31,7 +31,7 @@ import msgspec
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.event_loop import running_loop
-from holdfast.runtime.left_behind import LEFT_BEHIND, OURS
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND, OURS
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from holdfast.clock import Clock
+    from holdfast.runtime.operation.operation import Operation  # noqa: TC004 - nobody reads the annotations of `TimeLimit`
 else:
     asyncio = lazy_module("asyncio", globals())
 
@@ -48,8 +49,8 @@ __all__ = [
     "CLEANUP_S",
     "MOST_ABANDONED",
     "AbandonedThreads",
-    "Limit",
     "Overdue",
+    "TimeLimit",
     "Wheels",
     "call_in_thread",
     "extended",
@@ -60,7 +61,7 @@ _NEARLY = 0.01
 """An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
 
 
-class Limit(msgspec.Struct, eq=False):
+class TimeLimit(msgspec.Struct, eq=False):
     """One limited piece of work in one task. Its clock runs from the start. You must end it in the same task.
 
     It is a struct, because every call makes one, and an `__init__` in Python would take longer than the work itself.
@@ -71,7 +72,7 @@ class Limit(msgspec.Struct, eq=False):
     cancelling: int
     """Cancellations that were pending when it began."""
     expires: float
-    op: Any
+    op: Operation
     """The `Operation` whose attempt it limits; it is named if it ignores the limit."""
     call: Any = None
     """What the task awaits under this limit. It is closed if it ignores its cancellation. None for a block of code."""
@@ -116,10 +117,10 @@ class _Wheel:
         self.monotonic = monotonic
         self.single = single
         """Whether it serves only one call, such as one with the rest of a deadline. Its timer ends with that call."""
-        self.running: dict[Limit, None] = {}
+        self.running: dict[TimeLimit, None] = {}
         self.handle: TimerHandle | None = None
 
-    def set_timer(self, limit: Limit) -> None:
+    def set_timer(self, limit: TimeLimit) -> None:
         # The loop may count time from another start than our clock, so it gets a duration.
         self.handle = self.loop.call_later(max(0.0, limit.expires - self.monotonic()), self.fire)
 
@@ -160,7 +161,7 @@ class Wheels:
         self._monotonic = clock.monotonic
         self._by_loop: dict[int, _Wheel] = {}
 
-    def begin(self, began: float, op: Any, own: _Wheel | None = None) -> Limit:
+    def begin(self, began: float, op: Operation, own: _Wheel | None = None) -> TimeLimit:
         """Start the clock in the running task, as of `began`. `own`: the wheel of this limit alone."""
         loop = running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
@@ -168,13 +169,13 @@ class Wheels:
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a time limit needs a running asyncio task to cancel")
-        limit = Limit(wheel, task, task.cancelling(), began + wheel.seconds, op)
+        limit = TimeLimit(wheel, task, task.cancelling(), began + wheel.seconds, op)
         wheel.running[limit] = None
         if wheel.handle is None:
             wheel.set_timer(limit)
         return limit
 
-    def begin_own(self, seconds: float, op: Any) -> Limit:
+    def begin_own(self, seconds: float, op: Operation) -> TimeLimit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(running_loop(), seconds, self._monotonic, single=True)
         return self.begin(self._monotonic(), op, wheel)
@@ -225,7 +226,9 @@ class Overdue:
         "_timer",
     )
 
-    def __init__(self, loop: AbstractEventLoop, task: asyncio.Task[Any], cancelling: int, op: Any, call: Any) -> None:
+    def __init__(
+        self, loop: AbstractEventLoop, task: asyncio.Task[Any], cancelling: int, op: Operation, call: Any
+    ) -> None:
         self._loop, self._task, self._op, self._call = loop, task, op, call
         self._cancelling = self._left = cancelling
         self._cancels = 0
@@ -446,7 +449,7 @@ def extended(ends: float | None, least: float, outer: float | None) -> float | N
     return max(ends, least if outer is None else min(least, outer))
 
 
-def limit_of_attempt(op: Any) -> float | None:
+def limit_of_attempt(op: Operation) -> float | None:
     """Return how many seconds the attempt that an `Operation` has just begun may take; None: any time."""
     allowed: float | None = op.plan.timeout
     if op.cut_at is None:

@@ -13,13 +13,13 @@ from holdfast.faults import InvalidError
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
 from holdfast.runtime.callables import is_async, reject_generator
 from holdfast.runtime.decorated import decorate, outcome_of
-from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.fallback import Chain
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.overrides import overrides_of
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.recovery_warnings import warn_of_options
-from holdfast.runtime.stream import StreamOf
+from holdfast.runtime.fallbacks.fallback import Chain
+from holdfast.runtime.operation.drivers import drive, drive_async
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.overrides import overrides_of
+from holdfast.runtime.operation.plan import Plan
+from holdfast.runtime.operation.recovery_warnings import warn_of_options
+from holdfast.runtime.streams.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.decorated import AsyncRecovered, Recovered
-    from holdfast.runtime.overrides import RetryOn
-    from holdfast.runtime.plan import Accept
+    from holdfast.runtime.operation.overrides import RetryOn
+    from holdfast.runtime.operation.plan import Accept
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.stream import AfterFirst
+    from holdfast.runtime.streams.stream import AfterFirst
 
     P = ParamSpec("P")
 

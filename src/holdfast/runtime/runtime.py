@@ -30,6 +30,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     GaveUp,
+    MessageDropped,
     Observed,
     OperatorAsked,
     Recovered,
@@ -48,10 +49,10 @@ from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import target_of
 from holdfast.runtime.bus import Bus, EventStream, Handler, SilentBus, Subscription, log_writer, structlog_writer
 from holdfast.runtime.commands import Commands
-from holdfast.runtime.fault_of import Rules, fault_by, use_rules
+from holdfast.runtime.fault_of import RuleSet, fault_by, use_rules
 from holdfast.runtime.limits import AbandonedThreads
-from holdfast.runtime.registry import Registry
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.targets.registry import Registry
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from holdfast.policies.policy import Mode
     from holdfast.policies.profiles import Profile, ProfileName
     from holdfast.policies.target import Target
-    from holdfast.runtime.target_state import TargetState
+    from holdfast.runtime.targets.target_state import TargetState
 
     _A = TypeVar("_A", bound=Event)
     _B = TypeVar("_B", bound=Event)
@@ -97,7 +98,7 @@ class _Changes:
 
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
-    *(ActorResumed, ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
+    *(ActorResumed, MessageDropped, ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
     *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted, Observed),
 )
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing. Only
@@ -182,7 +183,7 @@ class Runtime:
         self.abandoned_threads = AbandonedThreads()
         self.leaked_tasks: set[asyncio.Future[Any]] = set()
         """Tasks that ignored their cancellation and still run."""
-        self.rules = Rules()
+        self.rules = RuleSet()
         """The rules that its operations recognise failures by; extensions add theirs."""
         self.skipped_extensions: tuple[dict[str, str], ...] = ()
         """The extensions that were left out, as `Extensions` says it. A session that is resumed reports them."""
@@ -610,7 +611,7 @@ def forget_targets() -> None:
 def _make_default(runtime: Runtime | None) -> None:
     global _default  # noqa: PLW0603 - one default per process is the point
     _default = runtime
-    use_rules(Rules() if runtime is None else runtime.rules)
+    use_rules(RuleSet() if runtime is None else runtime.rules)
 
 
 def _after_fork() -> None:

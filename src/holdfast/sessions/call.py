@@ -24,7 +24,7 @@ from holdfast.sessions.place import here, known_as
 if TYPE_CHECKING:
     from holdfast.once.records import StepEntry, StepStarted
 
-__all__ = ["Call", "Step", "as_step", "call_of", "check_declared", "check_function"]
+__all__ = ["Call", "RunningStep", "as_step", "call_of", "check_declared", "check_function"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,7 +64,7 @@ class Call(msgspec.Struct, frozen=True):
         return is_same_in(identity, was_in, known_as, is_in)
 
 
-class Step(msgspec.Struct, frozen=True):
+class RunningStep(msgspec.Struct, frozen=True):
     """A step that is run."""
 
     call: Call

@@ -174,6 +174,8 @@ def _bound(parameters: _Parameters, args: tuple[Any, ...], kwargs: dict[str, Any
         except TypeError:
             return None
     given = dict(zip(parameters.positional, args, strict=False))
+    if not kwargs and len(given) == len(args):
+        return {**parameters.defaults, **given}
     if (
         len(args) > len(parameters.positional)
         or not parameters.names.issuperset(kwargs)

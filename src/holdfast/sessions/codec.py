@@ -277,7 +277,7 @@ def arguments_hash(args: tuple[Any, ...], kwargs: dict[str, Any], where: str) ->
     call = [list(args), kwargs]
     try:
         try:
-            written = msgspec.json.encode(call, enc_hook=_comparable, order="deterministic")
+            written = _COMPARABLE.encode(call)
             # msgspec sorts the items of a set. Those that have no order of their own are lists or objects beside each other.
             if (b"],[" in written or b"},{" in written) and is_ambiguous(call):
                 in_some_order = msgspec.json.decode(msgspec.json.encode(call, enc_hook=_comparable))
@@ -360,6 +360,9 @@ def _comparable(value: Any) -> Any:
         if isinstance(value, base):
             return base(value)
     return write_tagged(value, None)
+
+
+_COMPARABLE = msgspec.json.Encoder(enc_hook=_comparable, order="deterministic")
 
 
 def _typed(type_: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ from holdfast.events import OperatorAsked
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.once.doubt import call_text, resolve_command, unknown_error
 from holdfast.once.identity import key_of
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.log import Answered

@@ -9,7 +9,7 @@ from holdfast.runtime.ambient import AMBIENT, in_force
 
 if TYPE_CHECKING:
     from holdfast.runtime.ambient import Ambient, Monotonic
-    from holdfast.runtime.budget import Budget
+    from holdfast.runtime.budgets.budget import Budget
 
 __all__ = ["KeyScope", "keyed"]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.lease import LeaseKeeper
     from holdfast.sessions.log import Change
-    from holdfast.sessions.recorder import Waiting
+    from holdfast.sessions.recorder import Unwritten
     from holdfast.stores import Checkpoint, Entry, Store
 
 __all__ = [
@@ -142,7 +142,8 @@ async def read_memory(store: Store, session: str) -> Read:
         if memory.version < VERSION:
             await _find_session_steps(store, session, memory, record.oldest, checkpoint.offset)
     log, last = 0, ""
-    while entries := await store.read(session, after=seen):
+    # Not for ever: a log may grow as fast as it is read.
+    while seen < top and (entries := await store.read(session, after=seen)):
         for entry in entries:
             _take(session, memory, entry, seen + 1)
             seen, last = entry.offset, entry.id
@@ -253,7 +254,7 @@ class _Write:
 
     __slots__ = ("commit", "is_over", "late", "named", "waiting")
 
-    def __init__(self, commit: Commit, named: tuple[tuple[EntryBody, str], ...], waiting: Waiting) -> None:
+    def __init__(self, commit: Commit, named: tuple[tuple[EntryBody, str], ...], waiting: Unwritten) -> None:
         self.commit = commit
         self.named = named
         """Its entries, with their ids."""
@@ -329,6 +330,7 @@ class Journal:
         "keeper",
         "late",
         "memory",
+        "parts",
         "recorder",
         "running",
         "runtime",
@@ -370,6 +372,8 @@ class Journal:
         """Writes that go on although their callers were cancelled."""
         self.waiting: set[asyncio.Task[Any] | None] = set()
         """Tasks whose calls wait for what other tasks call."""
+        self.parts: set[str] = set()
+        """The places of the parts that the program has entered."""
         self._writing = 0
         """How many commits are under way."""
         self._saving = IdleLock()
@@ -470,6 +474,9 @@ class Journal:
             raise InvalidError.saying("session", expected, "a session that was not entered")
         write, written = self._start(bodies, type_, parts)
         try:
+            if written.done():
+                # Nothing was waited for: other tasks come all the same.
+                await asyncio.sleep(0)
             receipt = await (shielded(written) if isinstance(written, asyncio.Task) else written)
         except asyncio.CancelledError:
             if not write.is_over:
@@ -514,7 +521,10 @@ class Journal:
             return write, self._in_task(write, error)
         # A task for each write would cost as much as the rest of a step.
         written: asyncio.Future[Receipt] = begun.get_loop().create_future()
-        begun.add_done_callback(partial(self._begun, write, written))
+        if begun.done():
+            self._begun(write, written, begun)
+        else:
+            begun.add_done_callback(partial(self._begun, write, written))
         return write, written
 
     def _begun(self, write: _Write, written: asyncio.Future[Receipt], begun: asyncio.Future[Receipt]) -> None:

@@ -200,9 +200,12 @@ def read_entry(session: str, entry: Entry) -> EntryBody | None:
     return body
 
 
+_ENCODER = msgspec.json.Encoder()
+
+
 def new_entry(body: EntryBody, id_: str, type_: str | None = None) -> NewEntry:
     """Return an entry to append, of the body's own type or of `type_`."""
-    return NewEntry(type=type_ or str(body.__struct_config__.tag), body=msgspec.json.encode(body), id=id_)
+    return NewEntry(type=type_ or str(body.__struct_config__.tag), body=_ENCODER.encode(body), id=id_)
 
 
 _NONE: dict[str, Any] = {}
@@ -524,6 +527,7 @@ def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> N
             shown=before.shown,
             effect=before.effect,
             key=before.key,
+            around=before.around,
             begun=begun,
             doubted=doubted,
         )

@@ -81,9 +81,12 @@ def not_resumable(session: str, state: SessionState, *, resumable: bool) -> Hold
     """Return the error of a session that cannot be resumed, or None (S0-20, B93, B95)."""
     if state is SessionState.CLOSED:
         return HoldfastError(session_ended(session))
-    if state is not SessionState.PAUSED or not resumable:
-        return HoldfastError(Fault.of("SESS_NOT_RESUMABLE", context={"session_id": session, "state": state.value}))
-    return None
+    if state is SessionState.PAUSED and resumable:
+        return None
+    # A paused session usually can be resumed, so its state explains nothing.
+    paused = f"Session '{session}' cannot be resumed: it was opened with resumable=False"
+    why = paused if state is SessionState.PAUSED else None
+    return HoldfastError(Fault.of("SESS_NOT_RESUMABLE", why, context={"session_id": session, "state": state.value}))
 
 
 def bridge_view(state: SessionState, *, resumable: bool) -> str:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.once.identity import function_name, within
-from holdfast.once.place import in_part, in_step, in_task, whom_of
+from holdfast.once.place import entered, in_part, in_step, in_task, whom_of
 from holdfast.sessions import codec
 from holdfast.sessions.callee import MAIN, imported_name
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Here",
+    "around_here",
     "enter_root",
     "here",
     "innermost",
@@ -37,6 +38,7 @@ __all__ = [
     "is_inside",
     "known_as",
     "may_be_left_out",
+    "outer_places",
     "part",
     "places_of",
     "same_place",
@@ -51,10 +53,29 @@ __all__ = [
 class Here:
     """A block of the program that is a place of its own. `with here:` is the block."""
 
-    __slots__ = ("_places", "_token", "around", "is_handled", "journal", "open", "part", "task", "task_name", "use")
+    __slots__ = (
+        "_places",
+        "_token",
+        "around",
+        "entered",
+        "is_handled",
+        "journal",
+        "open",
+        "part",
+        "task",
+        "task_name",
+        "use",
+    )
 
     def __init__(
-        self, journal: Journal, places: tuple[str, ...] | None, part: str, use: Use | None, task_name: str = ""
+        self,
+        journal: Journal,
+        places: tuple[str, ...] | None,
+        part: str,
+        use: Use | None,
+        task_name: str = "",
+        *,
+        entered: str = "",
     ) -> None:
         self.open: dict[str, Callable[[], Awaitable[Exception | None]]] | None = None
         """What is open inside: see `open_ends`."""
@@ -63,6 +84,8 @@ class Here:
         self.journal = journal
         self._places = places
         """None: they are found when they are needed, because most steps call no other one."""
+        self.entered = None if places is None else entered
+        """The place that it is, see `once.place.entered`; None: the step is; empty: it is in the place around it."""
         self.part = part
         """The key of the innermost part; empty if there is none."""
         self.use = use
@@ -142,7 +165,7 @@ def enter_root(journal: Journal) -> Here:
 
 def same_place(journal: Journal) -> Here:
     """Return a block of its own in the place of the running code."""
-    around, task = here(journal), task_name(journal)
+    around, task = here(journal), task_name(journal, asyncio.current_task())
     return Here(journal, places_of(around), "" if around is None else around.part, None, task)
 
 
@@ -153,16 +176,40 @@ def inside(journal: Journal, use: Use) -> Here:
 
 
 @contextmanager
-def part(journal: Journal, key: str, task: str = "", earlier: str = "") -> Iterator[None]:
-    """A part with its own key: see `Session.part`."""
-    name = in_task("", "", [task]) if task else ""
-    with Here(journal, (*places_of(here(journal)), in_part(key)), earlier or key, None, name):
+def part(journal: Journal, key: str, task: str = "", earlier: str = "", *, is_named: bool = True) -> Iterator[None]:
+    """A part with its own key: see `Session.part`. `is_named`: the program chose the key, and says with it what is meant."""
+    name, place, by = in_task("", "", [task]) if task else "", in_part(key), task_name(journal, asyncio.current_task())
+    # A part in itself is no other place for what the program may have moved.
+    is_named = is_named and place not in places_of(here(journal))
+    journal.parts.add(place)
+    around = entered(place, by, is_named=is_named)
+    with Here(journal, (*places_of(here(journal)), place), earlier or key, None, name, entered=around):
         yield
 
 
 def places_of(around: Here | None) -> tuple[str, ...]:
     """Return the places around the running code."""
     return () if around is None else around.places
+
+
+def outer_places(journal: Journal) -> tuple[str, ...]:
+    """Return the places around the running code without the innermost one."""
+    return places_of(here(journal))[:-1]
+
+
+def around_here(journal: Journal) -> str:
+    """Return the places around the running code as the log has them."""
+    found: list[str] = []
+    around = here(journal)
+    while around is not None:
+        if around.journal is journal and around.entered is None:
+            assert around.use is not None
+            use = around.use
+            found.append(entered(in_step(use.name), use.task or "", is_named=bool(use.of and use.of.key)))
+        elif around.journal is journal and around.entered:
+            found.append(around.entered)
+        around = around.around
+    return " ".join(reversed(found))
 
 
 # --- tasks ---
@@ -187,9 +234,9 @@ def tasks_around(journal: Journal) -> set[asyncio.Task[Any] | None]:
     return found
 
 
-def task_name(journal: Journal) -> str:
+def task_name(journal: Journal, task: asyncio.Task[Any] | None) -> str:
     """Return what the running task is known by in its place; empty for the task that began the place, and for one nothing is known of."""
-    around, task = here(journal), asyncio.current_task()
+    around = here(journal)
     if around is None or task is None:
         return ""
     if around.task() is task:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from holdfast.events import Event
 
-__all__ = ["MOST_WAITING", "Recorder", "Waiting"]
+__all__ = ["MOST_WAITING", "Recorder", "Unwritten"]
 
 MOST_WAITING = 1_000
 """The most records that wait to be written. Later ones are counted, and the count is recorded."""
@@ -47,14 +47,14 @@ _LATEST_S = 1.0
 """Seconds after which records are written by themselves, if nothing else is written before."""
 
 
-class Waiting(NamedTuple):
+class Unwritten(NamedTuple):
     """Records, and events with the keys of their steps, and how many more did not fit."""
 
     events: tuple[tuple[Event, str] | NewAudit, ...]
     dropped: int
 
 
-_NOTHING = Waiting((), 0)
+_NOTHING = Unwritten((), 0)
 
 
 class Flushes(Protocol):
@@ -150,22 +150,22 @@ class Recorder:
         """Whether something waits to be written."""
         return bool(self._waiting)
 
-    def take(self) -> Waiting:
+    def take(self) -> Unwritten:
         """Return what a commit has to write, and forget it. `put_back` it if the commit fails."""
         if not self._waiting:
             return _NOTHING
         waiting, self._waiting = self._waiting, None
-        taken = Waiting(tuple(waiting), self._dropped)
+        taken = Unwritten(tuple(waiting), self._dropped)
         self._dropped = 0
         return taken
 
-    def put_back(self, taken: Waiting) -> None:
+    def put_back(self, taken: Unwritten) -> None:
         """Keep what a commit did not write for the next one."""
         if taken.events:
             self._list()[:0] = taken.events
             self._dropped += taken.dropped
 
-    def records(self, taken: Waiting) -> tuple[NewAudit, ...]:
+    def records(self, taken: Unwritten) -> tuple[NewAudit, ...]:
         """Return the audit records of what was taken."""
         redactor = process_redactor()
         records = [

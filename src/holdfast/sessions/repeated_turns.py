@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.once.identity import Identity, key_of, suffix
-from holdfast.once.outcome import Repeat, Return, Unknown, decide_step
+from holdfast.once.outcome import InDoubt, Repeat, Return, decide_step
 from holdfast.once.place import in_step
 from holdfast.once.records import StepEnded, is_bound
 from holdfast.runtime.callables import is_async
@@ -146,7 +146,7 @@ class FinishedSteps(StepRunner):
         match decide_step(known, call.effect):
             case Return(result):
                 return codec.decode(bytes(result), call.returns, call.name)
-            case Unknown():
+            case InDoubt():
                 raise self._unknown(name)
             case Repeat() if call.effect != "unsafe":
                 # It failed then. It has no result, so the program has to see it fail once more, or go another way.

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.faults import InvalidError
 from holdfast.once.replay import Calling
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.operation import Operation
-from holdfast.sessions.place import here, is_inside, places_of, task_here, task_name, tasks_around, uses_around
+from holdfast.runtime.operation.operation import Operation
+from holdfast.sessions.place import (
+    around_here,
+    here,
+    is_inside,
+    places_of,
+    task_here,
+    task_name,
+    tasks_around,
+    uses_around,
+    whom_alive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +37,7 @@ __all__ = [
     "calling_of",
     "check_apart",
     "let_others_act",
+    "moved_from",
     "until_free",
     "use_after_others",
 ]
@@ -53,14 +64,13 @@ def calling_of(
     identity: Identity,
     earlier: Callable[[], Identity] | None = None,
     owner: Callable[[], Any] | None = None,
-    *,
-    is_unsafe: bool = False,
 ) -> Calling:
     """Return a call as it looks for its use; `owner` returns the task that it counts for, if that is not the running one."""
+    running = task_here()
     # Before `here`: a task that is new to the session is noted there.
-    task = task_name(journal)
+    task = task_name(journal, running())
     places = places_of(here(journal))
-    return Calling(identity, attempts_around(), earlier, places, task, owner or task_here(), is_unsafe)
+    return Calling(identity, attempts_around(), earlier, places, task, owner or running)
 
 
 def check_apart(uses: Uses, name: str, calling: Calling, journal: Journal) -> None:
@@ -111,6 +121,14 @@ async def let_others_act(
     finally:
         waiting.discard(current)
     return None
+
+
+def moved_from(uses: Uses, journal: Journal, identity: Identity, use: Use, coming: Callable[[], set[str]]) -> list[str]:
+    """Return the equal calls of an earlier run, in other places, that a call may be after a change of the program."""
+    if not (found := uses.elsewhere(identity)):
+        return []
+    use.around = around_here(journal)
+    return uses.moved(use, found, whom_alive(journal), coming())
 
 
 async def until_free(use: Use) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,33 +33,27 @@ from holdfast.once.identity import (
     suffix,
     uses_in,
 )
-from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, did_nothing, needs_start
+from holdfast.once.outcome import Drifted, InDoubt, Repeat, Return, decide_step, did_nothing, needs_start
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
 from holdfast.once.replay import Use, Uses
 from holdfast.runtime.acts import acted
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.evidence import evidence_in, was_entered
-from holdfast.runtime.left_behind import LEFT_BEHIND
-from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, recovers, verify_async
+from holdfast.runtime.failures.evidence import evidence_in, was_entered
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.shown_request import DOUBT
+from holdfast.runtime.operation.postconditions import NOT_VERIFIED, check_async, recovers, verify_async
 from holdfast.runtime.recover import recover
-from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
-from holdfast.sessions.batch import Batch
-from holdfast.sessions.call import Call, Step, call_of, check_declared, check_function
+from holdfast.sessions.call import Call, RunningStep, call_of, check_declared, check_function
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
+from holdfast.sessions.map_items import MapItems, coming_of
 from holdfast.sessions.open_ends import check_done, leave_open
-from holdfast.sessions.place import (
-    inside,
-    known_as,
-    part,
-    task_here,
-    whom_alive,
-)
+from holdfast.sessions.place import around_here, inside, known_as, outer_places, part, task_here, whom_alive
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
     PATIENCE_S,
@@ -68,6 +61,7 @@ from holdfast.sessions.siblings import (
     calling_of,
     check_apart,
     let_others_act,
+    moved_from,
     until_free,
     use_after_others,
 )
@@ -105,10 +99,10 @@ class StepRunner:
         self._threads = threads
         """Whether plain functions run in a thread."""
         self._journal = journal
-        self._uses = Uses(self._memory.steps_of(turn), called=called)
+        self._uses = Uses(self._memory.steps_of(turn), called=called, parts=journal.parts)
         self._questions = Uses(self._memory.questions_of(turn))
         self._numbered = Uses({})
-        self._batches: list[Batch] = []
+        self._maps: list[MapItems] = []
         """The calls of `map` that run."""
 
     async def step(
@@ -117,7 +111,7 @@ class StepRunner:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         key: str = "",
-        batch: Batch | None = None,
+        mapped: MapItems | None = None,
     ) -> Any:
         """Run a step, or return its stored result.
 
@@ -126,9 +120,9 @@ class StepRunner:
         """
         self._check_open()
         call = call_of(fn, args, kwargs, key, self._journal)
-        owner = None if batch is None else batch.owner
+        owner = None if mapped is None else mapped.owner
         is_unsafe = call.effect == "unsafe"
-        calling = calling_of(self._journal, call.identity, call.earlier, owner, is_unsafe=is_unsafe)
+        calling = calling_of(self._journal, call.identity, call.earlier, owner)
         check_apart(self._uses, call.name, calling, self._journal)
         use = self._uses.take(calling) or await use_after_others(self._uses, calling, self._journal)
         if use.busy or use.left:
@@ -143,10 +137,10 @@ class StepRunner:
                 if self.may_have_happened(use.name) or isinstance(error, OutcomeUnknownError):
                     acted(call.name)
                 leave_open(self._journal, self.key(use.name), partial(self._open_end, call, use))
-            if batch is not None:
-                # Until the batch ends, an equal item after this one is another call.
+            if mapped is not None:
+                # Until the map ends, an equal item after this one is another call.
                 use.taken = True
-                batch.failed.append(use)
+                mapped.failed.append(use)
             raise
         if is_unsafe and not did_nothing(result):
             acted(call.name)
@@ -186,7 +180,7 @@ class StepRunner:
         key = suffix(self.turn, use.name)
         await until_free(use)
         self._begin(in_part(key))
-        with use, part(self._journal, key):
+        with use, part(self._journal, key, is_named=False):
             return await work(key)
 
     def not_called(self) -> list[tuple[str, StepEntry]]:
@@ -212,21 +206,21 @@ class StepRunner:
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
         options.count("map.concurrency", concurrency)
-        batch = Batch(self._journal, task_here(), fn, items)
-        self._batches.append(batch)
+        mapped = MapItems(self._journal, task_here(), fn, items)
+        self._maps.append(mapped)
         try:
             for item in items:
                 # Wait for the oldest task: this keeps the order of the items, and bounds how many results are held.
-                if len(batch.running) >= concurrency:
-                    yield await batch.running.popleft()
-                batch.start(partial(self.step, fn, (item,), {}, batch=batch))
-            while batch.running:
-                yield await batch.running.popleft()
+                if len(mapped.running) >= concurrency:
+                    yield await mapped.running.popleft()
+                mapped.start(partial(self.step, fn, (item,), {}, mapped=mapped))
+            while mapped.running:
+                yield await mapped.running.popleft()
         finally:
             # The caller may leave the loop early, or an item may have raised.
-            self._batches.remove(batch)
-            await batch.stop()
-            for use in batch.failed:
+            self._maps.remove(mapped)
+            await mapped.stop()
+            for use in mapped.failed:
                 self._uses.release(use)
 
     @property
@@ -241,7 +235,7 @@ class StepRunner:
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
         call = call_of(fn, args, kwargs, "", self._journal)
-        calling = calling_of(self._journal, call.identity, call.earlier, is_unsafe=call.effect == "unsafe")
+        calling = calling_of(self._journal, call.identity, call.earlier)
         use = self._uses.take(calling, of_any_task=True)
         assert use is not None
         return use.name
@@ -282,7 +276,7 @@ class StepRunner:
                     return await self._not_resolved(call, use, error)
             case Drifted(stored):
                 raise drift_error(self._journal.session, self.turn, stored, shown(call.args, call.kwargs))
-            case Unknown():
+            case InDoubt():
                 step = self._step_of(call, use)
                 match await self._verify(step):
                     case Happened(result):
@@ -335,7 +329,7 @@ class StepRunner:
             decision = self._decide_unsafe(call, use) if later is None else later
         if isinstance(decision, Drifted):
             self._check_no_doubt(call)
-        if isinstance(decision, Unknown):
+        if isinstance(decision, InDoubt):
             # Somebody may have resolved it in another process.
             await self._journal.catch_up()
             decision = self._decide_unsafe(call, use)
@@ -367,19 +361,24 @@ class StepRunner:
         attempts = attempts_around()
         # Only a call that the log does not know can have drifted.
         identities = () if call.identity.key or name in steps else call.identities
-        others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
+        places = outer_places(self._journal)
+        others = [
+            other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier, places)
+        ]
         missing = others and self._uses.without_those_of(whom_alive(self._journal), use.task or "", others)
-        if missing and self._batches:
-            to_come = sum((batch.to_come() for batch in self._batches), Counter[Identity]())
-            coming = set(self._uses.next_of(to_come, attempts))
+        if missing and self._maps:
+            coming = coming_of(self._maps, self._uses, attempts)
             missing = [other for other in missing if other not in coming]
+        coming_now = partial(coming_of, self._maps, self._uses, attempts)
+        moved = [other for each in identities for other in moved_from(self._uses, self._journal, each, use, coming_now)]
+        others, missing = [*others, *moved], [*missing, *moved]
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in missing if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
             if other in steps and suffix(self.turn, other) in accepted:
                 # Somebody said that this stored step stands for the call.
                 decision = decide_step(steps[other], call.effect)
-                if isinstance(decision, Unknown):
+                if isinstance(decision, InDoubt):
                     raise self._unknown(other)
                 self._uses.replay(other, attempts)
                 break
@@ -422,7 +421,7 @@ class StepRunner:
         here = {after: each for after, each in equal.items() if is_doubtful(each) and after not in running}
         return memory.doubts | here
 
-    def _run(self, step: Step, *, repeats: bool) -> Awaitable[Any]:
+    def _run(self, step: RunningStep, *, repeats: bool) -> Awaitable[Any]:
         # Before the step runs: after its effect it would be too late.
         if step.call.returns is not Any:
             check_declared(step.call)
@@ -430,21 +429,21 @@ class StepRunner:
             return self._start_and_call(step, repeats=repeats)
         return self._call(step) if self._journal.is_owned else self._confirm_and_call(step)
 
-    async def _confirm_and_call(self, step: Step) -> Any:
+    async def _confirm_and_call(self, step: RunningStep) -> Any:
         # Nothing is written before such a step, so nothing else would tell a process that was stopped that another one has taken over.
         await self._journal.confirm()
         return await self._call(step)
 
-    async def _start_and_call(self, step: Step, *, repeats: bool) -> Any:
+    async def _start_and_call(self, step: RunningStep, *, repeats: bool) -> Any:
         await self._started(step, repeats=repeats)
         if step.use.refused is not None:
             await self._write_not_called(step)
             raise step.use.refused
         return await self._call(step)
 
-    async def _call(self, step: Step) -> Any:
+    async def _call(self, step: RunningStep) -> Any:
         call = step.call
-        if self._uses.has_places or self._questions.has_places or self._numbered.has_places:
+        if self._uses.by_place or self._questions.by_place or self._numbered.by_place:
             self._begin(in_step(step.use.name))
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         with Scope("tool", parent=self.scope, name=step.name):
@@ -457,7 +456,8 @@ class StepRunner:
                     # A function that recovers by itself has checked it in each attempt.
                     if call.contract is not None and not recovers(call.fn, call.contract):
                         await check_async(call.contract, result, call.args, call.kwargs)
-                    await check_done(block)
+                    if block.open is not None:
+                        await check_done(block)
             # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
             except Exception as error:
                 verdict = await self._failed(step, error, entered=was_entered(call.fn, error))
@@ -477,7 +477,7 @@ class StepRunner:
             await self._store_result(step, result)
             return result
 
-    async def _store_result(self, step: Step, result: Any) -> None:
+    async def _store_result(self, step: RunningStep, result: Any) -> None:
         call = step.call
         stored = b""
         try:
@@ -501,12 +501,12 @@ class StepRunner:
                 )
             raise
 
-    async def _mark_late(self, step: Step, stored: bytes) -> None:
+    async def _mark_late(self, step: RunningStep, stored: bytes) -> None:
         """Store that the caller had gone when the step returned."""
         with _left_open(self._journal.runtime):
             await self._journal.write(step.ended(ok=True, result=msgspec.Raw(stored), late=True))
 
-    async def _in_thread(self, step: Step) -> Any:
+    async def _in_thread(self, step: RunningStep) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
         call = step.call
         if is_async(call.fn):
@@ -524,7 +524,7 @@ class StepRunner:
                 step.use.left += (asyncio.ensure_future(self._ended_late(step, running)),)
             raise
 
-    async def _ended_late(self, step: Step, running: asyncio.Future[Any]) -> None:
+    async def _ended_late(self, step: RunningStep, running: asyncio.Future[Any]) -> None:
         """Store what a function returned whose caller was cancelled: so it is known that it happened."""
         await asyncio.wait((running,))
         call = step.call
@@ -535,7 +535,7 @@ class StepRunner:
             elif error is None:
                 await self._ended(step, codec.encode_result(running.result(), call.returns, call.name), late=True)
 
-    async def _started(self, step: Step, *, repeats: bool) -> None:
+    async def _started(self, step: RunningStep, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""
         call = step.call
         started = StepStarted(
@@ -547,6 +547,7 @@ class StepRunner:
             fn=step.fn,
             place=step.place,
             task=step.task,
+            around=around_here(self._journal),
             shown=shown(call.args, call.kwargs),
             key=step.key if call.contract is not None and call.contract.verify is not None else "",
         )
@@ -566,16 +567,16 @@ class StepRunner:
             # The store knows a secret in the arguments that the process does not. The step may run; they are not shown.
             await self._journal.write(msgspec.structs.replace(started, shown=""), audit=records)
 
-    async def _not_called(self, step: Step, writing: asyncio.Future[Any]) -> None:
+    async def _not_called(self, step: RunningStep, writing: asyncio.Future[Any]) -> None:
         await asyncio.wait((writing,))
         if not writing.cancelled() and writing.exception() is None:
             await self._write_not_called(step)
 
-    async def _write_not_called(self, step: Step) -> None:
+    async def _write_not_called(self, step: RunningStep) -> None:
         with _left_open(self._journal.runtime):
             await self._journal.write(self._end_of(step, Fault.of("TOOL_CANCELLED"), evidence=NOT_CALLED))
 
-    def _ended(self, step: Step, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
+    def _ended(self, step: RunningStep, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
         ended = step.ended(ok=True, result=msgspec.Raw(stored), late=late)
         is_unsafe = step.call.effect == "unsafe"
@@ -584,7 +585,7 @@ class StepRunner:
         answers = answers_to(self._memory, step.key, happened=True, result=stored) if is_unsafe and facts else ()
         return self._journal.write(ended, *answers, audit=records)
 
-    async def _verify(self, step: Step) -> Verdict:
+    async def _verify(self, step: RunningStep) -> Verdict:
         """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
         call = step.call
         if call.contract is None or call.contract.verify is None or LEFT_BEHIND.runs(step.key):
@@ -610,7 +611,9 @@ class StepRunner:
             await self._journal.write(ended, *answers, audit=(record,))
         return verdict
 
-    async def _failed(self, step: Step, error: Exception, *, happened: bool = False, entered: bool = True) -> Verdict:
+    async def _failed(
+        self, step: RunningStep, error: Exception, *, happened: bool = False, entered: bool = True
+    ) -> Verdict:
         """Store how a step failed. An unsafe one is in doubt, unless the failure shows that it did not happen."""
         fault = self._journal.fault_of(error)
         is_unsafe = step.call.effect == "unsafe"
@@ -637,27 +640,29 @@ class StepRunner:
             code_only = msgspec.Raw(msgspec.json.encode({"code": fault.code}))
             await self._journal.write(msgspec.structs.replace(ended, result=code_only), audit=(record,))
 
-    def _end_of(self, step: Step, fault: Fault, *, unknown: bool = False, evidence: str = "") -> StepEnded:
+    def _end_of(self, step: RunningStep, fault: Fault, *, unknown: bool = False, evidence: str = "") -> StepEnded:
         """Return the entry of a step that failed."""
         result = msgspec.Raw(msgspec.json.encode(fault.for_audit()))
         return step.ended(ok=False, result=result, unknown=unknown, evidence=evidence)
 
-    def _record(self, kind: str, step: Step, **facts: Any) -> NewAudit:
+    def _record(self, kind: str, step: RunningStep, **facts: Any) -> NewAudit:
         return audit(kind, step.key, step=step.name, effect=step.call.effect, **facts)
 
-    def _name(self, step: Step) -> str:
+    def _name(self, step: RunningStep) -> str:
         """Return the step's name in the memory of its turn or session."""
         return name_in(step.key, self._journal.session, self.turn)
 
-    def _step_of(self, call: Call, use: Use) -> Step:
+    def _step_of(self, call: Call, use: Use) -> RunningStep:
         name = use.name
         known = self._memory.steps_of(self.turn).get(name)
         identity = call.identity
         if known is None:
             fn = call.name if identity.key else identity.fn
-            return Step(call, use, self.key(name), self.turn, name, identity.args, fn, identity.place, use.task or "")
+            return RunningStep(
+                call, use, self.key(name), self.turn, name, identity.args, fn, identity.place, use.task or ""
+            )
         # A step that an earlier version began keeps the turn and all that it was known by.
-        return Step(
+        return RunningStep(
             call, use, self.key(name), known.turn, known.step, known.args, known.fn, known.place, use.task or ""
         )
 

@@ -24,12 +24,12 @@ from holdfast.faults import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Kind", "Types", "hints", "is_secret", "kind_of", "members", "storable", "types_of"]
+__all__ = ["StorableKind", "Types", "hints", "is_secret", "kind_of", "members", "storable", "types_of"]
 
 T = TypeVar("T")
 
 
-class Kind(Protocol):
+class StorableKind(Protocol):
     """How objects of some classes are taken apart and put together."""
 
     def parts(self, value: Any) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def is_secret(cls: Any) -> bool:
     return hasattr(cls, "get_secret_value")
 
 
-def kind_of(cls: Any) -> Kind | None:
+def kind_of(cls: Any) -> StorableKind | None:
     """Return how objects of a class are taken apart; None if that is not known."""
     try:
         return _KINDS[cls]
@@ -240,7 +240,7 @@ def kind_of(cls: Any) -> Kind | None:
         return kind
 
 
-def _find_kind(cls: Any) -> Kind | None:
+def _find_kind(cls: Any) -> StorableKind | None:
     if cls in _CUSTOM:
         return _CUSTOM[cls]
     if issubclass(cls, Enum):
@@ -425,5 +425,5 @@ def _adapter(cls: Any) -> Any:
 
 _ENUM, _NAMED_TUPLE, _FIELDS, _STRUCT = _Enums(), _NamedTuples(), _Fields(), _Structs()
 _MODEL, _ADAPTED = _Models(), _Adapted()
-_CUSTOM: weakref.WeakKeyDictionary[Any, Kind] = weakref.WeakKeyDictionary()
-_KINDS: weakref.WeakKeyDictionary[Any, Kind | None] = weakref.WeakKeyDictionary()
+_CUSTOM: weakref.WeakKeyDictionary[Any, StorableKind] = weakref.WeakKeyDictionary()
+_KINDS: weakref.WeakKeyDictionary[Any, StorableKind | None] = weakref.WeakKeyDictionary()

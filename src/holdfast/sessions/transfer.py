@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA",
     "Imported",
-    "Loaded",
+    "ImportedSessions",
     "PersistedCheckpoint",
     "PersistedSession",
     "dump_persisted",
@@ -499,7 +499,7 @@ class PersistedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     checkpoint: PersistedCheckpoint | None = None
 
 
-class Loaded(NamedTuple):
+class ImportedSessions(NamedTuple):
     """The sessions of a file, and the errors of sessions that cannot be read."""
 
     sessions: list[PersistedSession]
@@ -541,16 +541,16 @@ def save_persisted(path: str | Path, sessions: Sequence[PersistedSession]) -> No
         os.close(folder)
 
 
-def load_persisted(path: str | Path) -> Loaded:
+def load_persisted(path: str | Path) -> ImportedSessions:
     """Read a file of sessions. A bad session becomes a problem and does not hide the good sessions. The file may be missing."""
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
-        return Loaded([], [])
+        return ImportedSessions([], [])
     return parse_persisted(content, str(path))
 
 
-def parse_persisted(content: bytes, place: str) -> Loaded:
+def parse_persisted(content: bytes, place: str) -> ImportedSessions:
     """Read a file's content; raise SESS_MANIFEST_INVALID if it is not a list at all."""
     if codec.is_too_deep(content, _DEEPEST):
         raise _not_a_list(place, "its values are nested too deeply")
@@ -558,7 +558,7 @@ def parse_persisted(content: bytes, place: str) -> Loaded:
         items = msgspec.json.decode(content, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_a_list(place, str(error)) from error
-    loaded = Loaded([], [])
+    loaded = ImportedSessions([], [])
     for number, item in enumerate(items):
         try:
             loaded.sessions.append(msgspec.json.decode(item, type=PersistedSession))

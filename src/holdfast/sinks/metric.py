@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["ErrorMetric", "Source", "measure_errors"]
+__all__ = ["ErrorMetric", "Source", "measure_errors", "metric_of"]
 
 Source: TypeAlias = Literal["client", "server", "hook"]
 """The side on which an error happened."""
@@ -57,6 +57,13 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
+def metric_of(event: Failed, source: Source = "server") -> ErrorMetric:
+    """Return the metric of an operation that was given up, with its session."""
+    # A client of a bridge, in this program, has given up.
+    side: Source = "client" if event.fault.code == "CONN_RECONNECT_EXHAUSTED" else source
+    return ErrorMetric.of(event.fault, side, session_id=event.session or None)
+
+
 @options.suggests
 def measure_errors(
     *readers: Callable[[ErrorMetric], object], runtime: Runtime | None = None, source: Source = "server"
@@ -69,9 +76,7 @@ def measure_errors(
     """
 
     def failed(event: Failed) -> None:
-        # A client of a bridge, in this program, has given up.
-        side: Source = "client" if event.fault.code == "CONN_RECONNECT_EXHAUSTED" else source
-        metric = ErrorMetric.of(event.fault, side, session_id=event.session or None)
+        metric = metric_of(event, source)
         for reader in readers:
             reader(metric)
 

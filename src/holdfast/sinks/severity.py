@@ -16,7 +16,7 @@ from holdfast.faults import InvalidError, Severity
 from holdfast.policies.severity import Reaction, reactions_to
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sinks.metric import ErrorMetric
+from holdfast.sinks.metric import metric_of
 from holdfast.sinks.reader import subscribe
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sinks.metric import ErrorMetric
 
 __all__ = ["react_to_failures"]
 
@@ -61,7 +62,7 @@ def react_to_failures(
     Returns a subscription: `cancel` it, or use it as a context manager. Raises `InvalidError` for anything but a function.
     """
     given = {
-        Reaction.METRICS: None if metrics is None else lambda event: metrics(ErrorMetric.of(event.fault)),
+        Reaction.METRICS: None if metrics is None else lambda event: metrics(metric_of(event)),
         Reaction.NOTIFY: notify,
         Reaction.ALERT: alert,
         Reaction.CIRCUIT: circuit,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANCHORS",
-    "Head",
+    "ChainHead",
     "Verification",
     "anchor_of",
     "broken_logs",
@@ -44,7 +44,7 @@ ANCHORS = "anchors"
 """The chain that holds the heads of other chains."""
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
     """The last record of a chain."""
 
     chain: str
@@ -55,7 +55,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `verify_store`: `(await verify_store(store)).check()`."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[ChainHead, ...]
     """The last record of each chain when the verification began, by name. Keep them elsewhere as an anchor."""
     digest: str
     """A hash over all heads. It stays the same as long as nothing is written or changed."""
@@ -89,7 +89,7 @@ async def verify_store(
     store: Store,
     *,
     chains: Sequence[str] = (),
-    anchor: Sequence[Head] = (),
+    anchor: Sequence[ChainHead] = (),
     expect: str | None = None,
     each: Callable[[AuditRecord], object] | None = None,
 ) -> Verification:
@@ -102,7 +102,7 @@ async def verify_store(
     anchors must. `expect` is the digest that the result must have. `each` is called with every record that is read, intact or not.
     """
     # Read the anchors, then the heads: records that are added during the check must not count as wrong.
-    anchored: dict[str, list[Head]] = {}
+    anchored: dict[str, list[ChainHead]] = {}
     for known in (*anchor, *await _anchors(store)):
         anchored.setdefault(known.chain, []).append(known)
     every = [head async for head in heads_of(store)]
@@ -126,32 +126,32 @@ async def verify_store(
     return Verification(heads=heads, digest=digest, records=records, broken=tuple(broken))
 
 
-def digest_of(heads: Iterable[Head]) -> str:
+def digest_of(heads: Iterable[ChainHead]) -> str:
     """Return one hash over the heads, in the order of their chains' names."""
     parts = sorted((head.chain, head.seq, head.hash) for head in heads)
     return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
-async def heads_of(store: Store) -> AsyncIterator[Head]:
+async def heads_of(store: Store) -> AsyncIterator[ChainHead]:
     """Yield the heads of all chains, page by page."""
     after = ""
     while page := await store.chains(after=after):
         for name, seq, sealed in page:
-            yield Head(chain=name, seq=seq, hash=sealed)
+            yield ChainHead(chain=name, seq=seq, hash=sealed)
         after = page[-1][0]
 
 
-async def head_of(store: Store, chain: str) -> Head | None:
+async def head_of(store: Store, chain: str) -> ChainHead | None:
     """Return the head of one chain, or None if it has no record."""
     # A page begins after a name. No name is between this one and the chain's own, because names have no `~`.
     just_before = f"{chain[:-1]}{chr(ord(chain[-1]) - 1)}~"
     for name, seq, sealed in await store.chains(after=just_before, limit=1):
         if name == chain:
-            return Head(chain=name, seq=seq, hash=sealed)
+            return ChainHead(chain=name, seq=seq, hash=sealed)
     return None
 
 
-def anchor_of(head: Head) -> NewAudit:
+def anchor_of(head: ChainHead) -> NewAudit:
     """Return the record that anchors a chain. Write it into the chain `ANCHORS`."""
     payload = msgspec.json.encode({"event": "anchor", **msgspec.to_builtins(head)})
     return NewAudit(kind="Integrity", correlation=head.chain, payload=payload)
@@ -176,9 +176,9 @@ async def unaudited(store: Store) -> list[str]:
     return without
 
 
-async def _anchors(store: Store) -> list[Head]:
+async def _anchors(store: Store) -> list[ChainHead]:
     """Return the last anchor of each chain. The anchors before it follow from it, because a chain's hashes do."""
-    last: dict[str, Head] = {}
+    last: dict[str, ChainHead] = {}
     end = await head_of(store, ANCHORS)
     if end is None:
         return []
@@ -187,7 +187,7 @@ async def _anchors(store: Store) -> list[Head]:
         if record.seq > end.seq:
             break
         try:
-            head = msgspec.json.decode(record.payload, type=Head)
+            head = msgspec.json.decode(record.payload, type=ChainHead)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # It is not an anchor, or somebody changed it. The hash of its own chain shows that.
             continue
@@ -233,7 +233,7 @@ async def broken_logs(store: Store) -> AsyncIterator[Broken]:
 
 
 async def _follow(
-    store: Store, head: Head, anchors: Sequence[Head], each: Callable[[AuditRecord], object] | None
+    store: Store, head: ChainHead, anchors: Sequence[ChainHead], each: Callable[[AuditRecord], object] | None
 ) -> tuple[int, list[Broken]]:
     """Check one chain; return how many records are intact, and where it breaks."""
     seq, sealed, broken = 0, GENESIS, list[Broken]()
@@ -262,7 +262,7 @@ async def _follow(
     return seq, broken
 
 
-async def _beside(store: Store, heads: Iterable[Head]) -> list[Broken]:
+async def _beside(store: Store, heads: Iterable[ChainHead]) -> list[Broken]:
     """Return records beyond the head of their chain. Somebody wrote them into the table, not through a commit."""
     later = [record for head in heads for record in await store.audit(head.chain, after=head.seq, limit=1)]
     if not later:
@@ -276,7 +276,7 @@ async def _beside(store: Store, heads: Iterable[Head]) -> list[Broken]:
     ]
 
 
-def _end(head: Head, seq: int, sealed: bytes) -> list[Broken]:
+def _end(head: ChainHead, seq: int, sealed: bytes) -> list[Broken]:
     if seq < head.seq:
         gone = f"record {seq + 1} is missing: the chain had {head.seq}"
         return [_broken(head, seq + 1, gone)]
@@ -285,5 +285,5 @@ def _end(head: Head, seq: int, sealed: bytes) -> list[Broken]:
     return []
 
 
-def _broken(head: Head, seq: int, reason: str) -> Broken:
+def _broken(head: ChainHead, seq: int, reason: str) -> Broken:
     return Broken(chain=head.chain, seq=seq, reason=reason)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from holdfast import options
 from holdfast.faults import InvalidError
 
-__all__ = ["AutoShutdown", "BudgetScope", "OnExhausted", "Rules", "Strategy", "Window"]
+__all__ = ["AutoShutdown", "BudgetScope", "OnExhausted", "RestartWindow", "Rules", "Strategy"]
 
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one"]
 """Which children restart together: only the one that ended; all; it and those started after it; copies of one template."""
@@ -65,7 +65,7 @@ class Rules(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
         return (self.on_exhausted or ("give_up" if self.scope == "supervisor" else "stop_child")) == "give_up"
 
 
-class Window:
+class RestartWindow:
     """Counts restarts in a sliding window. It holds at most as many times as restarts are allowed."""
 
     __slots__ = ("_times",)

@@ -1,4 +1,4 @@
-"""The restart decisions of one supervisor: `Machine`. It takes what happened and when, and returns what to do.
+"""The restart decisions of one supervisor: `SupervisorMachine`. It takes what happened and when, and returns what to do.
 
 Invariants: it reports no decision about an incarnation that is not the present one. A group restart counts once. Children start in the
 order they were added and stop in the reverse order. It behaves as Erlang/OTP's `supervisor`, with two exceptions: a supervisor that
@@ -21,7 +21,7 @@ from holdfast.supervision.decision import (
     Wait,
 )
 from holdfast.supervision.exits import Error, Exit, Shutdown, is_clean
-from holdfast.supervision.intensity import Rules, Window
+from holdfast.supervision.intensity import RestartWindow, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Rng
     from holdfast.supervision.spec import ChildSpec
 
-__all__ = ["ChildState", "Machine", "Refusal", "Slot"]
+__all__ = ["ChildState", "Refusal", "Slot", "SupervisorMachine"]
 
 ChildState: TypeAlias = Literal["running", "restarting", "stopped"]
 Refusal: TypeAlias = Literal["not_found", "running", "restarting", "present"]
@@ -56,10 +56,10 @@ class Slot:
         """Names the pending retry. A retry with an older token is void."""
         self.uncounted = False
         """Whether the pending retry still has to be counted against the budget."""
-        self.window = Window()
+        self.window = RestartWindow()
 
 
-class Machine:
+class SupervisorMachine:
     """Decides for one supervisor.
 
     machine = Machine(Rules(strategy="one_for_all"), [ChildSpec(id="a"), ChildSpec(id="b")])
@@ -72,7 +72,7 @@ class Machine:
         self.slots: dict[str, Slot] = {}
         """By id, in the order in which they start."""
         self.is_closed = False
-        self._window = Window()
+        self._window = RestartWindow()
         for spec in specs:
             self.slots[spec.id] = Slot(spec)
 
@@ -198,7 +198,7 @@ class Machine:
     def _count(self, slot: Slot, now: float) -> bool:
         return self._window_of(slot).add(now, self.rules)
 
-    def _window_of(self, slot: Slot) -> Window:
+    def _window_of(self, slot: Slot) -> RestartWindow:
         return slot.window if self.rules.scope == "child" else self._window
 
     def _next_delay(self, slot: Slot, rng: Rng) -> None:

@@ -20,7 +20,8 @@ from holdfast.faults import Fault, Partial
 from holdfast.policies.profiles import TASK
 from holdfast.sessions.call import as_step
 from holdfast.tasks.output_format import code_in
-from holdfast.tasks.progress import Progress
+from holdfast.tasks.place import HERE, TaskPlace
+from holdfast.tasks.progress import NO_PROGRESS, Progress
 from holdfast.tasks.task import Task, TaskResult, plain
 from holdfast.tools import run
 from holdfast.views import task as view
@@ -75,7 +76,7 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     script_timeout: float = TASK.timeout("script")
     max_iterations: int = int(TASK.limits["loop_iterations"])
     until: Callable[[Iteration], bool] | None = None
-    unchanged: int | None = 3
+    unchanged: int | None = NO_PROGRESS
 
     def __post_init__(self) -> None:
         options.count("loop.unchanged", self.unchanged, least=2, optional=True)
@@ -95,14 +96,21 @@ async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime, sessio
     progress = Progress(loop.unchanged)
     feedback: Any = ""
     success = is_over = False
+    asked: list[Task] = []
+
+    async def performed(task: Task) -> TaskResult:
+        asked.append(task)
+        return await perform(task)
+
     for number in range(1, loop.max_iterations + 1):
         iteration, done = Iteration(iteration=number), 0
         try:
-            async for iteration in _steps(loop, number, feedback, perform, session):  # noqa: B007 - the last one counts
+            async for iteration in _steps(loop, number, feedback, performed, session):  # noqa: B007 - the last one counts
                 done += 1
             is_over = loop.until is not None and loop.until(iteration)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return _failed(loop, [*history, iteration], steps[done], done, runtime.fault_of(error))
+            task = asked[-1] if steps[done] in {"director", "evaluator"} else None
+            return _failed(loop, [*history, iteration], steps[done], done, runtime.fault_of(error), task=task)
         history.append(iteration)
         success, feedback = _judgement(iteration.evaluation)
         if success or is_over:
@@ -138,6 +146,8 @@ async def _steps(
         yield iteration
     judged = await perform(_with(loop.evaluator, given))
     evaluation = judged.content if judged.value is None else plain(judged.value)
+    if "success" in judged.notes:
+        evaluation = {"success": judged.notes["success"], "feedback": judged.notes.get("feedback", evaluation)}
     yield msgspec.structs.replace(iteration, evaluation=evaluation)
 
 
@@ -188,14 +198,16 @@ def _documents(history: list[Iteration]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(each) for each in history]
 
 
-def _failed(loop: DirectorLoop, history: list[Iteration], step: str, index: int, fault: Fault) -> TaskResult:
+def _failed(
+    loop: DirectorLoop, history: list[Iteration], step: str, index: int, fault: Fault, *, task: Task | None
+) -> TaskResult:
     last = history[-1]
-    task = {"director": loop.director, "evaluator": loop.evaluator}.get(step)
     context = {
         "subtask": loop.title if task is None else task.title,
         **({} if task is None else {"subtask_request": task.request()}),
         "subtask_error": view.write(fault),
         "subtask_code": fault.code,
+        "nesting_depth": 1 + max((HERE.get() or TaskPlace()).depth, fault.context.get("nesting_depth", 0)),
         "iteration": last.iteration,
         "step": step,
         "failed_step": index,

@@ -15,17 +15,18 @@ import msgspec
 from holdfast.faults import BudgetError, Fault, HoldfastError, Partial
 from holdfast.runtime.acts import Acts, watch_acts
 from holdfast.runtime.ambient import WAITING
-from holdfast.runtime.budget import Budget
-from holdfast.runtime.evidence import in_doubt
+from holdfast.runtime.budgets.budget import Budget
+from holdfast.runtime.failures.evidence import in_doubt
 from holdfast.runtime.tool import contract_of
 from holdfast.supervision.directive import is_plain
 from holdfast.tasks.context_lookup import Background, background_of, read_files
 from holdfast.tasks.limits import in_time
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
 from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
-from holdfast.tasks.place import HERE, Place
+from holdfast.tasks.place import HERE, TaskPlace
 from holdfast.tasks.progress import Progress
-from holdfast.tasks.task import MATCHING, DataUsage, Status, Task, TaskError, TaskResult, tokens_in
+from holdfast.tasks.task import MATCHING, Status, Task, TaskError, TaskResult, tokens_in
+from holdfast.views import task as view
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.context_index import ContextIndex
     from holdfast.tasks.reports import TaskReport
 
-    Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
+    Subtask = Callable[[Task, TaskPlace, Session | None], Awaitable[TaskResult]]
 
 __all__ = ["ACTED", "Execution", "retries_of"]
 
@@ -55,7 +56,7 @@ class Execution:
         self,
         task: Task,
         performer: tuple[str, Performer],
-        place: Place,
+        place: TaskPlace,
         *,
         session: Session | None,
         runtime: Runtime,
@@ -75,7 +76,6 @@ class Execution:
         """What the index has for this task."""
         self._files = ""
         """The texts of the files that the task names."""
-        self._usage = DataUsage()
         self._format = None if task.output is None else OutputFormat(task.output)
         self._budget = Budget(turns=task.turns, runtime=runtime)
         self._progress = Progress(task.unchanged)
@@ -102,11 +102,6 @@ class Execution:
                     facts = {**fault.context, ACTED: list(self._acts.names)}
                     fault = msgspec.structs.replace(fault, maybe_executed=True, context=facts)
                 raise TaskError(fault) from error
-
-    @property
-    def usage(self) -> DataUsage:
-        """What it has used up to now."""
-        return self._usage
 
     async def _run(self) -> TaskResult:
         inherited = self._background()
@@ -158,11 +153,9 @@ class Execution:
             HERE.reset(here)
             WAITING.reset(waiting)
         self._last = result = performance.result
-        self._usage = self._usage.with_answer(tokens_in(assignment.prompt), performance.output_tokens)
+        self._place.meter.add(tokens_in(assignment.prompt), performance.output_tokens)
         if result.status == Status.FAILED:
-            # A search that says no more than that it has failed has found too little.
-            code: Code = "TASK_CONTEXT_MATCHING_FAILED" if task.subtype == MATCHING else "TASK_UNEXPECTED"
-            raise HoldfastError(result.fault or Fault.of(code, partial=Partial(payload=result.content)))
+            raise HoldfastError(result.fault or _said(result, task))
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
         return result
@@ -208,11 +201,8 @@ class Execution:
                 "retried": found.is_second_try,
                 **unread,
             }
-        usage = self._usage
-        for each in self._results:
-            usage = usage.with_part(each.usage)
         criteria = result.criteria or self._task.criteria
-        return msgspec.structs.replace(result, notes={**result.notes, **notes}, usage=usage, criteria=criteria)
+        return msgspec.structs.replace(result, notes={**result.notes, **notes}, criteria=criteria)
 
     # --- what is sent ---
 
@@ -299,6 +289,16 @@ class Execution:
         """Return a fault of the task that holds the facts and the partial output of the one that it stands for."""
         context = {"cause": fault.code, **facts}
         return Fault.of(code, context=context, partial=fault.partial)
+
+
+def _said(result: TaskResult, task: Task) -> Fault:
+    """Return why a performer's result is a failed one: the error in its notes, or what its task was for."""
+    if "error" in result.notes:
+        error = view.read(result.notes["error"])
+        return msgspec.structs.replace(error, partial=error.partial or Partial(payload=result.content))
+    # A search that says no more than that it has failed has found too little.
+    code: Code = "TASK_CONTEXT_MATCHING_FAILED" if task.subtype == MATCHING else "TASK_UNEXPECTED"
+    return Fault.of(code, partial=Partial(payload=result.content))
 
 
 def retries_of(results: list[TaskResult]) -> dict[str, Any]:

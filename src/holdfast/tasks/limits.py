@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.faults import DeadlineError, Fault
 from holdfast.policies.budget import Left
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.budget import Budget
+from holdfast.runtime.budgets.budget import Budget
 from holdfast.tasks.task import Task, TaskError
 
 if TYPE_CHECKING:

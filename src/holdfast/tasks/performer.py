@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError
 from holdfast.faults.redaction import whole_characters
 from holdfast.once.outcome import Found, Mark
 from holdfast.runtime.acts import acted, watch_acts
-from holdfast.runtime.postconditions import check_plain_call
+from holdfast.runtime.operation.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions.call import as_step
 from holdfast.tasks.task import Status, Task, TaskResult, as_json, tokens_in

@@ -13,12 +13,13 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.profiles import TASK
-from holdfast.tasks.slots import Slot
+from holdfast.tasks.slots import PartSlot
+from holdfast.tasks.task import DataUsage
 
 if TYPE_CHECKING:
     from holdfast.tasks.task import Task
 
-__all__ = ["DEPTH", "HARD_DEPTH", "HERE", "Place", "check_depth"]
+__all__ = ["DEPTH", "HARD_DEPTH", "HERE", "Meter", "TaskPlace", "check_depth"]
 
 DEPTH = int(TASK.limits["depth"])
 """How deep subtasks are nested at most, by default."""
@@ -26,7 +27,23 @@ HARD_DEPTH = 10
 """The most that can be configured."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Meter:
+    """Counts what a task uses in all of its tries, and what the tasks use that it starts."""
+
+    __slots__ = ("_around", "usage")
+
+    def __init__(self, around: Meter | None = None) -> None:
+        self.usage = DataUsage()
+        self._around = around
+
+    def add(self, prompt: int, output: int) -> None:
+        """Count an answer, with the tokens of its prompt and its own."""
+        self.usage = self.usage.with_answer(prompt, output)
+        if self._around is not None:
+            self._around.add(prompt, output)
+
+
+class TaskPlace(msgspec.Struct, frozen=True):
     """The place of one task in its chain."""
 
     depth: int = 0
@@ -38,18 +55,25 @@ class Place(msgspec.Struct, frozen=True):
     """Signature and title of each task above it, the outermost first."""
     background: str = ""
     """What the tasks above know."""
-    slot: Slot | None = None
+    slot: PartSlot | None = None
     """Of the part that it is, or is in."""
+    meter: Meter = msgspec.field(default_factory=Meter)
+    """Of the task that is here."""
 
-    def below(self, task: Task, *, background: str = "", is_split: bool = False) -> Place:
+    def metered(self) -> TaskPlace:
+        """Return the place with a meter of its own."""
+        return msgspec.structs.replace(self, meter=Meter(self.meter))
+
+    def below(self, task: Task, *, background: str = "", is_split: bool = False) -> TaskPlace:
         """Return the place of what `task`, which is here, starts."""
-        return Place(
+        return TaskPlace(
             depth=self.depth + 1,
             splits=self.splits + is_split,
             limit=self.limit if task.max_depth is None else min(self.limit, self.depth + task.max_depth),
             chain=(*self.chain, (task.signature, task.title)),
             background=background,
             slot=self.slot,
+            meter=self.meter,
         )
 
     def check(self, task: Task) -> None:
@@ -73,5 +97,5 @@ def check_depth(limit: Any) -> int:
     return limit
 
 
-HERE: ContextVar[Place | None] = ContextVar("holdfast_task_place", default=None)
+HERE: ContextVar[TaskPlace | None] = ContextVar("holdfast_task_place", default=None)
 """The place below the task that is being performed."""

@@ -42,7 +42,7 @@ class Progress:
     most: how many rounds may end in one state; None: any number, for work that waits for the world.
     """
 
-    def __init__(self, most: int | None = NO_PROGRESS) -> None:
+    def __init__(self, most: int | None) -> None:
         self.most = most
         self._seen: set[str] = set()
         self._known = 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.tasks.task import Task
 
-__all__ = ["Slot", "Slots"]
+__all__ = ["PartSlot", "Slots"]
 
 
 class Slots:
@@ -26,13 +26,13 @@ class Slots:
         self.free = asyncio.Semaphore(most)
 
 
-class Slot:
+class PartSlot:
     """The slot of one part: `async with slot:` while it is performed.
 
     failures: of the parts beside it, each with its task. around: the slot of the part that it is a part of.
     """
 
-    def __init__(self, slots: Slots, failures: list[tuple[Task, Exception]], around: Slot | None) -> None:
+    def __init__(self, slots: Slots, failures: list[tuple[Task, Exception]], around: PartSlot | None) -> None:
         self.slots = slots
         self.failures = failures
         self.around = around
@@ -62,7 +62,7 @@ class Slot:
 
     def stopped_by(self) -> Task | None:
         """Return the part beside this one, or beside one around it, that has failed."""
-        slot: Slot | None = self
+        slot: PartSlot | None = self
         while slot is not None and not slot.failures:
             slot = slot.around
         return None if slot is None else slot.failures[0][0]

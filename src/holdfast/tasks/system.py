@@ -34,13 +34,12 @@ from holdfast.tasks.execution import ACTED, Execution, retries_of
 from holdfast.tasks.limits import in_time, left_here, limits_of
 from holdfast.tasks.partials import Summary, bounded
 from holdfast.tasks.performer import Performer, is_agent
-from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
+from holdfast.tasks.place import DEPTH, HERE, TaskPlace, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
-from holdfast.tasks.slots import Slot, Slots
+from holdfast.tasks.slots import PartSlot, Slots
 from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
 from holdfast.tasks.task import (
     MATCHING,
-    DataUsage,
     Task,
     TaskError,
     TaskResult,
@@ -49,6 +48,7 @@ from holdfast.tasks.task import (
     plain,
     plain_fault,
 )
+from holdfast.tasks.workflows.registered import REQUEST
 from holdfast.tasks.workflows.workflow import Workflow
 from holdfast.views import task as view
 from holdfast.views.task import Handler
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tasks.context_index import ContextIndex
     from holdfast.tasks.state import OpenTask
+    from holdfast.tasks.task import DataUsage
 
 __all__ = ["TaskSystem", "simplified"]
 
@@ -194,7 +195,10 @@ class TaskSystem:
         fault = not_accepted(task, result) if isinstance(task, DirectorLoop) else result.fault
         if fault is None:
             return Ok(result)
-        failed = TaskError(fault)
+        if result.fault is None:
+            # A loop ended, and its last proposal was not accepted.
+            result = _metered(TaskResult.of_fault(fault, result.notes), result.usage)
+        failed = TaskError.of(result)
         failed.__cause__ = error
         return Err(fault, failed)
 
@@ -208,16 +212,18 @@ class TaskSystem:
         self, task: Task | DirectorLoop | Mapping[str, Any], session: Session | None
     ) -> tuple[TaskResult, Exception | None]:
         """Perform a task, and return its result; of a failed one also the exception that ended it."""
-        place = HERE.get() or Place(limit=self._max_depth)
-        if isinstance(task, DirectorLoop):
-            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime, session), None
+        place = (HERE.get() or TaskPlace(limit=self._max_depth)).metered()
+        error = None
         try:
-            given = task if isinstance(task, Task) else Task.from_request(task)
-            return await self._execute(given, place, session), None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(
-                await bounded(self._runtime.fault_of(error), self._summary, self._runtime)
-            ), _original(error)
+            if isinstance(task, DirectorLoop):
+                result = await iterate(task, lambda each: self._execute(each, place, session), self._runtime, session)
+            else:
+                given = task if isinstance(task, Task) else Task.from_request(task)
+                result = await self._execute(given, place, session)
+        except Exception as failed:  # noqa: BLE001 - whatever it is, it becomes the result
+            error = _original(failed)
+            result = TaskResult.of_fault(await bounded(self._runtime.fault_of(failed), self._summary, self._runtime))
+        return _metered(result, place.meter.usage), error
 
     async def execute_s_expression(
         self,
@@ -250,6 +256,7 @@ class TaskSystem:
         async def perform(**inputs: Any) -> Any:
             return plain(await self.run(task.with_(inputs=inputs)))
 
+        setattr(perform, REQUEST, task.request())
         return partial(perform, **task.inputs) if task.inputs else perform
 
     async def recover_from_context_failure(
@@ -261,9 +268,7 @@ class TaskSystem:
         The content of the result is a list of matches. A failure that is none of context fails as it is.
         """
         try:
-            fault = (
-                error if isinstance(error, Fault) else error.fault if isinstance(error, TaskError) else view.read(error)
-            )
+            fault = view.fault_in(error)
             if view.dispatch(fault) is not Handler.CONTEXT or self._index is None:
                 return TaskResult.of_fault(fault)
             query = query or str(fault.context.get("query", ""))
@@ -277,12 +282,12 @@ class TaskSystem:
 
     # --- one task, with all that can be made of its failure ---
 
-    async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+    async def _execute(self, task: Task, place: TaskPlace, session: Session | None) -> TaskResult:
         """Perform a task within its limits. Raises an exception whose fault holds what there is."""
         with limits_of(task, self._runtime):
             return await self._recovered(task, place, session, self._report(task, place))
 
-    async def _recovered(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
+    async def _recovered(self, task: Task, place: TaskPlace, session: Session | None, report: TaskReport) -> TaskResult:
         """Perform a task, and make something of its failure. The limits of the task are in force."""
         place.check(task)
         task = self._with_window(task)
@@ -305,7 +310,7 @@ class TaskSystem:
                     case _:
                         raise TaskError(fault) from error
 
-    async def _matched(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
+    async def _matched(self, task: Task, place: TaskPlace, session: Session | None, report: TaskReport) -> TaskResult:
         """Perform a task. A matching task that fails by itself is performed once more; no other task is."""
         tried: list[dict[str, Any]] = []
         attempts = TASK.schedules[Schedule.MATCHING].attempts or 1
@@ -324,7 +329,14 @@ class TaskSystem:
                 )
 
     async def _handled(
-        self, handler: Handler, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+        self,
+        handler: Handler,
+        task: Task,
+        fault: Fault,
+        place: TaskPlace,
+        session: Session | None,
+        *,
+        report: TaskReport,
     ) -> TaskResult | None:
         """Let the caller's own handler make something of a failure; None: it makes nothing of it, or there is none.
 
@@ -365,7 +377,7 @@ class TaskSystem:
             raise InvalidError.at("task.context", expected, task.context, "TASK_MODEL_INVALID")
         return task.with_(context=int(window * task.context))
 
-    def _execution(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> Execution:
+    def _execution(self, task: Task, place: TaskPlace, session: Session | None, report: TaskReport) -> Execution:
         return Execution(
             task,
             self._performer_of(task),
@@ -378,7 +390,7 @@ class TaskSystem:
         )
 
     async def _instead(
-        self, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+        self, task: Task, fault: Fault, place: TaskPlace, session: Session | None, *, report: TaskReport
     ) -> TaskResult:
         """Try another approach, once."""
         other = None if self._alternative is None else self._alternative(task, fault)
@@ -390,27 +402,32 @@ class TaskSystem:
 
     # --- subtasks ---
 
-    async def _subtask(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+    async def _subtask(self, task: Task, place: TaskPlace, session: Session | None) -> TaskResult:
         """Perform a subtask that its parent asked for; if it fails, once more in other words. Raises TASK_SUBTASK_FAILED."""
+        place = place.metered()
         try:
-            return await self._tried_twice(task, place, session, self._report(task, place))
+            result = await self._tried_twice(task, place, session, self._report(task, place))
         except Exception as error:
             fault = self._runtime.fault_of(error)
             if fault.code == "SYS_BUDGET_EXHAUSTED":
                 # It is not the subtask that failed: a task around it has nothing left.
                 raise
-            if task.supervision == "ignore":
-                return TaskResult.of_fault(fault)
-            raise self._subtask_failed(task, place, fault) from error
+            if task.supervision != "ignore":
+                raise self._subtask_failed(task, place, fault) from error
+            result = TaskResult.of_fault(fault)
+        return _metered(result, place.meter.usage)
 
-    async def _tried_twice(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
+    async def _tried_twice(
+        self, task: Task, place: TaskPlace, session: Session | None, report: TaskReport
+    ) -> TaskResult:
         with limits_of(task, self._runtime):
             try:
                 return await self._recovered(task, place, session, report)
             except Exception as error:
                 fault = self._runtime.fault_of(error)
                 is_worth_it = _is_worth_another_try(fault) and not _is_final(fault)
-                is_worth_it = is_worth_it and task.supervision == "restart"
+                # A matching has a second try of its own.
+                is_worth_it = is_worth_it and task.supervision == "restart" and task.subtype != MATCHING
                 other = self._change(task, fault) if self._change is not None and is_worth_it else None
                 subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
                 if other is None:
@@ -420,7 +437,7 @@ class TaskSystem:
                 return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
 
     @staticmethod
-    def _subtask_failed(task: Task, place: Place, fault: Fault) -> HoldfastError:
+    def _subtask_failed(task: Task, place: TaskPlace, fault: Fault) -> HoldfastError:
         context = {
             "subtask": task.title,
             "subtask_request": task.request(),
@@ -433,7 +450,14 @@ class TaskSystem:
     # --- decomposition ---
 
     async def _split(
-        self, task: Task, error: Exception, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+        self,
+        task: Task,
+        error: Exception,
+        fault: Fault,
+        place: TaskPlace,
+        session: Session | None,
+        *,
+        report: TaskReport,
     ) -> TaskResult:
         """Split the task, which failed with `error`, and merge the results of its parts. If that fails, raise what ended it."""
         if self._decomposer is None or not task.decompose:
@@ -454,7 +478,7 @@ class TaskSystem:
         return await self._merged(task, decomposition, results, below, session)
 
     async def _all(
-        self, parts: Sequence[Task], whole: Fault, place: Place, session: Session | None
+        self, parts: Sequence[Task], whole: Fault, place: TaskPlace, session: Session | None
     ) -> list[TaskResult]:
         """Return the result of each part, in order. After a failure the others are cancelled, or end, as configured, and it is raised."""
         around = place.slot if place.slot is not None and place.slot.slots.owner is self else None
@@ -464,13 +488,13 @@ class TaskSystem:
         async def perform(part: Task) -> TaskResult:
             report = self._report(part, place)
             with report.in_line():
-                async with Slot(slots, failures, around) as slot:
+                async with PartSlot(slots, failures, around) as slot:
                     is_strict = self._on_failure == "fail-fast"
                     if is_strict and (failed := slot.stopped_by()) is not None:
                         return TaskResult.of_fault(not_done(failed, begun=False))
                     try:
-                        here = msgspec.structs.replace(place, slot=slot)
-                        return await self._tried_twice(part, here, session, report)
+                        here = msgspec.structs.replace(place, slot=slot).metered()
+                        return _metered(await self._tried_twice(part, here, session, report), here.meter.usage)
                     except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
                         failures.append((part, error))
                         if is_strict:
@@ -498,7 +522,7 @@ class TaskSystem:
         task: Task,
         decomposition: Decomposition,
         results: list[TaskResult],
-        place: Place,
+        place: TaskPlace,
         session: Session | None,
     ) -> TaskResult:
         """Return the results of the parts as one. Raise what ended the merge, with those results."""
@@ -508,13 +532,10 @@ class TaskSystem:
         except Exception as error:
             fault = self._merge_fault(task, decomposition.merge, self._runtime.fault_of(error))
             raise TaskError(merge_failed(fault, results)) from error
-        usage = DataUsage()
-        for each in (*results, merged):
-            usage = usage.with_part(each.usage)
-        return msgspec.structs.replace(merged, notes={**merged.notes, **notes}, usage=usage)
+        return msgspec.structs.replace(merged, notes={**merged.notes, **notes})
 
     async def _merge(
-        self, merge: Merge, results: list[TaskResult], place: Place, session: Session | None
+        self, merge: Merge, results: list[TaskResult], place: TaskPlace, session: Session | None
     ) -> TaskResult:
         if isinstance(merge, Task):
             given = [each.content for each in results]
@@ -551,7 +572,7 @@ class TaskSystem:
     def _runtime(self) -> Runtime:
         return self._given_runtime or default_runtime()
 
-    def _report(self, task: Task, place: Place) -> TaskReport:
+    def _report(self, task: Task, place: TaskPlace) -> TaskReport:
         return TaskReport(self._runtime, task, place.depth, self._board)
 
     def _performer_of(self, task: Task) -> tuple[str, Performer]:
@@ -565,6 +586,11 @@ class TaskSystem:
             context = {"request": f"agent {task.agent!r} (known: {known})"}
             raise HoldfastError(Fault.of("TASK_TEMPLATE_NOT_FOUND", context=context))
         return task.agent, self._agents[task.agent]
+
+
+def _metered(result: TaskResult, usage: DataUsage | None) -> TaskResult:
+    """Return the result with what was used for it."""
+    return msgspec.structs.replace(result, usage=usage)
 
 
 def _result_of(value: Any) -> TaskResult:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, get_args
 
 import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.tasks.progress import NO_PROGRESS
 from holdfast.tasks.xml_form import context_use, options_of
 from holdfast.views import task as view
 from holdfast.views.task import Status
@@ -34,8 +35,10 @@ __all__ = [
     "tokens_in",
 ]
 
-_REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype", "criteria", "supervision"})
-"""What a request for a subtask may set, beside its description and name."""
+_REQUESTED = frozenset(
+    {"name", "inputs", "output", "turns", "seconds", "max_depth", "subtype", "criteria", "supervision"}
+)
+"""What a request for a subtask may set, beside its description."""
 _RENAMED = {"file_paths": "files", "template_hints": "hints", "context_management": "use"}
 """Options that have other names in a request."""
 MATCHING = "associative_matching"
@@ -60,16 +63,19 @@ else:
     T = TypeVar("T")
     OutputForm = Any
 
-_DESCRIBED = frozenset({"type", "description", "name"})
+_ATOMIC = "atomic"
+"""The type of a request for a subtask."""
+_DESCRIBED = frozenset({"type", "description"})
+_TEXTS = ("name", "agent", "background", "subtype", "criteria")
 
 Supervision: TypeAlias = Literal["ignore", "restart", "fail_parent"]
 Inherit: TypeAlias = Literal["full", "subset", "none"]
 
 
-class TaskError(HoldfastError):
+class TaskError(view.TaskDocumentFields, HoldfastError):
     """A task failed. `error.result` is the failed `TaskResult`, with what there was of the output; `error.fault` says why.
 
-    `type`, `reason` and `details` are those of its task document.
+    `type`, `reason`, `message` and `details` are those of its task document.
 
     For example:
         except TaskError as error:
@@ -81,29 +87,23 @@ class TaskError(HoldfastError):
     code = "TASK_UNEXPECTED"
 
     @property
-    def type(self) -> str:
-        """`RESOURCE_EXHAUSTION`, `TASK_FAILURE` or another type of error."""
-        return str(self._document["type"])
-
-    @property
-    def reason(self) -> str:
-        """Why a task failed, such as `subtask_failure`; of an exhausted resource its name, such as `turns`."""
-        return str(self._document.get("reason", self._document.get("resource", "")))
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """What is known about the failure."""
-        found: dict[str, Any] = self._document.get("details", {})
-        return found
-
-    @property
     def _document(self) -> dict[str, Any]:
         return view.write(plain_fault(self.fault))
+
+    _result: TaskResult | None = None
+
+    @classmethod
+    def of(cls, result: TaskResult) -> Self:
+        """Return the error of a failed result."""
+        assert result.fault is not None
+        error = cls(result.fault)
+        error._result = result
+        return error
 
     @property
     def result(self) -> TaskResult:
         """The failed result."""
-        return TaskResult.of_fault(self.fault)
+        return self._result or TaskResult.of_fault(self.fault)
 
 
 class ContextUse(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -190,7 +190,7 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
     parent fails. `ignore`: its parent goes on, with the failed result."""
     max_depth: int | None = None
     """How deep its subtasks may be nested; None: the limit of the system."""
-    unchanged: int | None = 3
+    unchanged: int | None = NO_PROGRESS
     """How many rounds may end alike before it is halted; None: any number, for a task that waits for the world."""
 
     def __post_init__(self) -> None:
@@ -200,6 +200,9 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
         inputs: Any = self.inputs
         if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
             raise InvalidError.at("task.inputs", "a dict with names as keys", inputs, "TASK_INPUT_INVALID")
+        for name in _TEXTS:
+            if not isinstance(text := getattr(self, name), str):
+                raise InvalidError.at(f"task.{name}", "a text", text, "TASK_MODEL_INVALID")
         for name in ("turns", "tokens", "max_output", "estimate"):
             options.count(f"task.{name}", getattr(self, name), optional=True)
         if isinstance(self.context, float):
@@ -269,6 +272,8 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
         allowed = _REQUESTED | _DESCRIBED | _RENAMED.keys()
         if unknown := [name for name in request if name not in allowed]:
             raise options.unknown_of("subtask request", unknown[0], request[unknown[0]], tuple(sorted(allowed)))
+        if (kind := request.get("type", _ATOMIC)) != _ATOMIC:
+            raise InvalidError.at("subtask request.type", _ATOMIC, kind, "TASK_INPUT_INVALID")
         given = {name: request[name] for name in _REQUESTED & request.keys()}
         given |= {ours: request[theirs] for theirs, ours in _RENAMED.items() if theirs in request}
         if "use" in given:
@@ -277,16 +282,16 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
                     "subtask request.context_management", "an object", given["use"], "TASK_INPUT_INVALID"
                 )
             given["use"] = ContextUse(**context_use(given["use"]))
-        return cls(request["description"], name=str(request.get("name", "")), **given)
+        return cls(request["description"], **given)
 
     def request(self) -> dict[str, Any]:
         """Return it as a request for a subtask, as it stands in the fault of a subtask that failed. `from_request` reads it."""
-        found: dict[str, Any] = {"type": "atomic", "description": self.prompt, "inputs": self.inputs}
-        for name in ("name", "subtype", "criteria", "max_depth", "turns", "seconds"):
-            if (value := getattr(self, name)) != _NOTHING[name]:
+        found: dict[str, Any] = {"type": _ATOMIC, "description": self.prompt, "inputs": self.inputs}
+        for name in sorted(_REQUESTED - found.keys()):
+            value = getattr(self, name)
+            # A type is no JSON.
+            if value != _NOTHING[name] and (name != "output" or isinstance(value, (str, Mapping))):
                 found[name] = value
-        if isinstance(self.output, (str, Mapping)):
-            found["output"] = self.output
         if self.files:
             found["file_paths"] = list(self.files)
         if hints := (*((self.agent,) if self.agent else ()), *self.hints):
@@ -365,7 +370,7 @@ def as_json(value: Any) -> str:
 
 
 class DataUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task used, with its parts: `result.usage.peak_context`."""
+    """What a task used, with its parts, its subtasks and the tries that failed: `result.usage.peak_context`."""
 
     turns: int = 0
     """Answers."""
@@ -380,19 +385,12 @@ class DataUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def with_answer(self, prompt: int, output: int) -> DataUsage:
         """Return it with one answer more."""
-        answer = DataUsage(turns=1, context=prompt, output=output, peak_context=prompt, peak_output=output)
-        return self.with_part(answer)
-
-    def with_part(self, other: DataUsage | None) -> DataUsage:
-        """Return what both used."""
-        if other is None:
-            return self
         return DataUsage(
-            turns=self.turns + other.turns,
-            context=self.context + other.context,
-            output=self.output + other.output,
-            peak_context=max(self.peak_context, other.peak_context),
-            peak_output=max(self.peak_output, other.peak_output),
+            turns=self.turns + 1,
+            context=self.context + prompt,
+            output=self.output + output,
+            peak_context=max(self.peak_context, prompt),
+            peak_output=max(self.peak_output, output),
         )
 
     def document(self) -> dict[str, Any]:

@@ -88,11 +88,14 @@ def _name_of(element: ET.Element) -> str:
 
 def _output(element: ET.Element) -> dict[str, Any]:
     kind, schema = element.get("type", "text"), element.get("schema")
+    if element.attrib.keys() - {"type", "schema"} or (kind == "text" and schema is not None):
+        expected = 'type="json" or "xml" and a schema, or type="text"'
+        raise _wrong("task.output_format", expected, " ".join(f'{name}="{value}"' for name, value in element.items()))
     if kind == "json":
         return {"output": schema or "object"}
     if kind == "xml":
         return {"output": XmlOutput(schema or "")}
-    if kind == "text" and schema is None:
+    if kind == "text":
         return {}
     raise _wrong("task.output_format", 'type="json", "xml" or "text"', f'type="{kind}"')
 
@@ -104,14 +107,20 @@ def _context(element: ET.Element) -> dict[str, Any]:
 def context_use(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `ContextUse` that a template or a request asks for. Raises TASK_MODEL_INVALID."""
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}
-    inherit = given.pop("inherit_context", "none")
-    fresh = _truth("context_management.fresh_context", given.pop("fresh_context", "disabled"))
-    accumulates = _truth("context_management.accumulate_data", given.pop("accumulate_data", "false"))
-    form = given.pop("accumulation_format", "notes_only")
+    found: dict[str, Any] = {}
+    if "fresh_context" in given and _truth("context_management.fresh_context", given.pop("fresh_context")):
+        # What is looked up stands in the place of what is inherited.
+        found |= {"fresh": True, "inherit": "none"}
+    if "inherit_context" in given:
+        found["inherit"] = given.pop("inherit_context")
+    if "accumulation_format" in given:
+        found["accumulate"] = given.pop("accumulation_format")
+    if not _truth("context_management.accumulate_data", given.pop("accumulate_data", "true")):
+        found["accumulate"] = None
     if given:
         expected = "inherit_context, accumulate_data, accumulation_format or fresh_context"
         raise _wrong("context_management", expected, str(next(iter(given))))
-    return {"inherit": inherit, "fresh": fresh, "accumulate": form if accumulates else None}
+    return found
 
 
 def _truth(path: str, value: Any) -> bool:

@@ -19,10 +19,10 @@ from holdfast.classify.hints import AnnouncedLimit, AnnouncedLimits
 from holdfast.events import Retry
 from holdfast.events.lines import WAITS_FOR
 from holdfast.faults import Fault, HoldfastError, InvalidError
-from holdfast.policies.simulation import Moment, Report
+from holdfast.policies.simulation import Moment, SimulationReport
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.operation.operation import Operation
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import Runtime
 from holdfast.testing.clock import VirtualClock, seeded
@@ -112,7 +112,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return moments
 
 
-def simulate_load(policy: Policy, load: Load, seed: int = 1) -> Report:
+def simulate_load(policy: Policy, load: Load, seed: int = 1) -> SimulationReport:
     """Play the load under a policy and return the result. The same seed gives the same result."""
     return _Play(policy, load, seed).report()
 
@@ -133,9 +133,9 @@ class _Play:
         self.hit: set[str] = set()
         self.calls = self.wasted = self.succeeded = self.recovered = self.blocked = 0
 
-    def report(self) -> Report:
+    def report(self) -> SimulationReport:
         run(self._all(), clock=self.clock)
-        return Report(
+        return SimulationReport(
             operations=len(self.due),
             calls=self.calls,
             wasted_calls=self.wasted,

@@ -19,7 +19,7 @@ from holdfast._lazy import loader
 # Type checkers assume that a variable of this name is true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.runtime.tool_fault import ToolError
+    from holdfast.runtime.failures.tool_fault import ToolError
     from holdfast.tools.files import edit_file, read_file, search
     from holdfast.tools.output import Chunk
     from holdfast.tools.process import Process, Run, run
@@ -60,7 +60,7 @@ _HOMES = {
     "ProcessTimeoutError": "holdfast.tools.process_error",
     "Run": "holdfast.tools.process",
     "Tool": "holdfast.tools.toolbox",
-    "ToolError": "holdfast.runtime.tool_fault",
+    "ToolError": "holdfast.runtime.failures.tool_fault",
     "Toolbox": "holdfast.tools.toolbox",
     "bash": "holdfast.tools.shell",
     "collect": "holdfast.tools.toolbox",

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
 
-__all__ = ["Place", "Root"]
+__all__ = ["ConfinedPath", "Root"]
 
 _MOST_LINKS = 40
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -32,7 +32,7 @@ _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLL
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-class Place:
+class ConfinedPath:
     """A name in a directory inside the root. The directory is open."""
 
     __slots__ = ("directory", "inside", "name", "shown")
@@ -56,6 +56,15 @@ class Place:
         what = "a directory" if stat.S_ISDIR(kind) else "not a regular file"
         raise _error("TOOL_INPUT_INVALID", f"{self.shown} is {what}", self.shown)
 
+    def look(self) -> os.stat_result:
+        """Return what stands here. Raises `HoldfastError` if it is missing, or may not be read."""
+        with file_faults(self.shown):
+            descriptor = os.open(self.name, os.O_RDONLY | _FILE, dir_fd=self.directory)
+            try:
+                return os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+
 
 class Root:
     """A directory that a tool may use.
@@ -76,21 +85,24 @@ class Root:
         """A short name for the directory: its own, and what tells it apart from others of that name."""
 
     @contextmanager
-    def place(self, path: str) -> Iterator[Place]:
-        """Yield the place that a path names. Raises `HoldfastError` (TOOL_FORBIDDEN) if it leads out of the root."""
+    def place(self, path: str, *, makes: bool = False) -> Iterator[ConfinedPath]:
+        """Yield the place that a path names. Raises `HoldfastError` (TOOL_FORBIDDEN) if it leads out of the root.
+
+        `makes`: directories on the way that are missing are made.
+        """
         if not path or "\0" in path:
             raise _error("TOOL_INPUT_INVALID", f"the path {path!r} is not valid", str(path))
         opened: list[int] = []
         try:
             with file_faults(path):
                 opened.append(os.open(self.path, _DIRECTORY))
-                inside = self._walk(path, opened)
-            yield Place(opened[-1], inside, path)
+                inside = self._walk(path, opened, makes=makes)
+            yield ConfinedPath(opened[-1], inside, path)
         finally:
             for descriptor in reversed(opened):
                 os.close(descriptor)
 
-    def _walk(self, path: str, opened: list[int]) -> list[str]:
+    def _walk(self, path: str, opened: list[int], *, makes: bool) -> list[str]:
         """Open the directories on the way to the last component, and return all components, without links."""
         left = deque(self._parts(path, path))
         inside: list[str] = []
@@ -116,6 +128,10 @@ class Root:
                 continue
             inside.append(part)
             if left:
+                if makes:
+                    # It may be there already.
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=opened[-1])
                 opened.append(os.open(part, _DIRECTORY, dir_fd=opened[-1]))
         return inside
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
@@ -131,14 +132,18 @@ def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
     def edit(
         path: Annotated[str, msgspec.Meta(description="The path of the file, relative to the project.")],
         old: Annotated[
-            str, msgspec.Meta(description="The text to replace, which must occur once. Empty: create the file.")
+            str,
+            msgspec.Meta(
+                description="The text to replace, which must occur once. Empty: create the file, and its directory."
+            ),
         ],
         new: Annotated[str, msgspec.Meta(description="The text to put in its place.")],
         replace_all: Annotated[bool, msgspec.Meta(description="Replace every occurrence.")] = False,  # noqa: FBT002
     ) -> str:
         """Replace a text in a file, or create a file."""
-        with confined.place(path) as place:
-            if not old:
+        with confined.place(path, makes=not old) as place:
+            # An empty file holds no text to replace, so it is written as a new one is.
+            if not old and not _is_empty(place):
                 begin_effect()
                 return _create(place, path, new)
             # Models send several edits at once. Until the block ends, no other edit in this directory reads the old content.
@@ -165,6 +170,14 @@ def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
 
     contract = ToolContract(effect="unsafe", name="edit_file", timeout=timeout, verify=verify)
     return Tool(edit, contract, place=confined.name)
+
+
+def _is_empty(place: Any) -> bool:
+    # A file that is not there, or cannot be seen, is not an empty one.
+    with suppress(HoldfastError):
+        status = place.look()
+        return stat.S_ISREG(status.st_mode) and not status.st_size
+    return False
 
 
 def _content(place: Any) -> tuple[bytes, int]:
@@ -260,6 +273,7 @@ def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) 
         # Links are followed here. The worker opens the components again and follows none.
         with confined.place(path) as place:
             inside = place.inside
+            place.look()
         seconds = TIME_LIMIT.get() or timeout or _SEARCH_S
         # The worker ends by itself a little before its time, to tell what it has found.
         until = time.monotonic() + 0.9 * seconds

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import http.client
+import re
 import socket
 import ssl
 import time
@@ -62,9 +63,12 @@ class HTTPResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The body as text, in the charset that the answer names."""
+        """The body as text, in the charset that the answer names, or the page in it."""
         kind = self.headers.get("content-type", "")
-        charset = kind.partition("charset=")[2].partition(";")[0].strip("\"' ") or "utf-8"
+        charset = kind.partition("charset=")[2].partition(";")[0].strip("\"' ")
+        if not charset and "html" in kind and (named := _META.search(self.body[:1024])):
+            charset = named[1].decode()
+        charset = charset or "utf-8"
         try:
             if codecs.lookup(charset).name not in _NAMES_OF_HOSTS:
                 return self.body.decode(charset, "replace")
@@ -74,6 +78,7 @@ class HTTPResponse(msgspec.Struct, frozen=True, kw_only=True):
         return self.body.decode("utf-8", "replace")
 
 
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s{0,4}=\s{0,4}[\"']?([a-z0-9_.:-]{1,40})", re.IGNORECASE)
 _NAMES_OF_HOSTS = frozenset({"punycode", "idna"})
 """Python's codecs for the names of hosts. A megabyte takes them hours."""
 

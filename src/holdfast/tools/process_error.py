@@ -86,6 +86,14 @@ class ProcessError(HoldfastError):
     finished: Finished | None = None
     """How it ended; None if it did not start."""
 
+    @property
+    def ended_itself(self) -> bool:
+        """Whether it ended with an exit code of its own: no limit and no signal ended it.
+
+        A shell that exits with 137 ended by itself, and says how its last command ended. Git exits with 128 for any error, ssh with 255.
+        """
+        return self.finished is not None and self.finished.exit_code > 0 and "limit" not in self.fault.context
+
 
 class ProcessTimeoutError(ProcessError, TimeoutError):
     """A program was stopped because it printed nothing, or ran, for too long.

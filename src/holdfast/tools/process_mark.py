@@ -36,7 +36,7 @@ with suppress(ImportError):  # not on Windows
 __all__ = [
     "MARK",
     "MARK_BITS",
-    "Mark",
+    "ProcessMark",
     "behind_gate",
     "born_with",
     "is_startable",
@@ -57,7 +57,7 @@ _LINE = b"\nMax realtime timeout"
 _numbers = count(1)
 
 
-class Mark(msgspec.Struct, frozen=True):
+class ProcessMark(msgspec.Struct, frozen=True):
     """The mark of one command."""
 
     text: str
@@ -96,7 +96,7 @@ class Mark(msgspec.Struct, frozen=True):
         )
 
 
-def new_mark(owner: int | None = None) -> Mark:
+def new_mark(owner: int | None = None) -> ProcessMark:
     """Return the mark of a new command. The marks of one owner (a number of 40 bits) have that number in common."""
     if owner is None:
         number = _IS_MARK | int.from_bytes(os.urandom(8), "big") >> 2
@@ -105,15 +105,15 @@ def new_mark(owner: int | None = None) -> Mark:
         number = _IS_MARK | owner << MARK_BITS | next(_numbers) % (1 << MARK_BITS)
         own = f"guarded-{owner:x}.{number:x}"
     outer = os.environ.get(MARK, "")
-    return Mark(f"{outer}/{own}" if outer else own, number)
+    return ProcessMark(f"{outer}/{own}" if outer else own, number)
 
 
-def of_outer_command(mark: Mark) -> Mark:
+def of_outer_command(mark: ProcessMark) -> ProcessMark:
     """Return the mark of a command whose leftovers nobody ends, as it is within another command: that one's limit stays.
 
     A limit holds one number. With a number of its own, what the command leaves behind would be lost to the outer command.
     """
-    return Mark(mark.text, 0) if limit_of("self") else mark
+    return ProcessMark(mark.text, 0) if limit_of("self") else mark
 
 
 def _can_be_put_on() -> bool:
@@ -126,7 +126,7 @@ def _prlimit() -> str | None:
     return shutil.which("prlimit")
 
 
-def born_with(mark: Mark, argv: Sequence[str]) -> list[str] | None:
+def born_with(mark: ProcessMark, argv: Sequence[str]) -> list[str] | None:
     """Return a command that puts the mark on itself and becomes this one, with the same process id; None where that cannot be done."""
     prlimit = _prlimit() if mark.number and _can_be_put_on() else None
     return None if prlimit is None else [prlimit, f"--rttime={mark.number}:unlimited", "--", *argv]

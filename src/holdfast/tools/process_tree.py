@@ -20,9 +20,9 @@ import msgspec
 from holdfast.tools.process_mark import last_pid, limit_of
 
 if TYPE_CHECKING:
-    from holdfast.tools.process_mark import Mark
+    from holdfast.tools.process_mark import ProcessMark
 
-__all__ = ["Member", "ProcessTree", "read_member"]
+__all__ = ["ProcessTree", "TreeProcess", "read_member"]
 
 _FULL_SEARCH_S = 10.0
 """After so many seconds process ids may have begun again at low numbers. Before, a descendant's id is between its root's and the last one."""
@@ -30,7 +30,7 @@ _STATE, _PARENT, _GROUP, _SESSION, _STARTED = 0, 1, 2, 3, 19
 """Where these fields stand in `/proc/…/stat`, after the name of the program."""
 
 
-class Member(msgspec.Struct, frozen=True):
+class TreeProcess(msgspec.Struct, frozen=True):
     """One living process of a tree."""
 
     pid: int
@@ -45,7 +45,7 @@ class Member(msgspec.Struct, frozen=True):
 class ProcessTree:
     """A command's main process, which leads a session and a group, and everything that it has started."""
 
-    def __init__(self, root: int, mark: Mark) -> None:
+    def __init__(self, root: int, mark: ProcessMark) -> None:
         """Take a process that was just started with the mark in its environment."""
         self.root = root
         self._owner = os.getpid()
@@ -66,7 +66,7 @@ class ProcessTree:
         """Whether this process started the root. A fork of it has a copy of everything here, and none of the processes."""
         return self._owner == os.getpid()
 
-    def others(self) -> list[Member]:
+    def others(self) -> list[TreeProcess]:
         """Return the living processes of the tree besides the root. Where `sees_all` is False, an empty list means nothing."""
         if not self._walks or last_pid() == self.root:
             # No process was started since the root was, so it has no children. That is so for nearly every command.
@@ -97,7 +97,7 @@ class ProcessTree:
         for member in outside:
             _send(member, number)
 
-    def _members(self) -> list[Member]:
+    def _members(self) -> list[TreeProcess]:
         root, own = self.root, os.getpid()
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - three times as fast
         # Read after the list, so that it is not below any id in it.
@@ -121,7 +121,7 @@ class ProcessTree:
         ours = limit_of("self")
         self._numbers |= {number for pid in pids if (number := limit_of(pid)) not in (0, ours)}
 
-    def _with_children(self, found: list[Member], rest: list[Member]) -> list[Member]:
+    def _with_children(self, found: list[TreeProcess], rest: list[TreeProcess]) -> list[TreeProcess]:
         """Return the members with all their descendants."""
         pids = {member.pid for member in found}
         while grown := [member for member in rest if member.parent in pids and member.pid not in pids]:
@@ -133,13 +133,13 @@ class ProcessTree:
         return limit_of(pid) in self._numbers or self._mark.is_in_environment(pid)
 
 
-def read_member(pid: int) -> Member | None:
+def read_member(pid: int) -> TreeProcess | None:
     """Return what is known about a process; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - hot path
             # The name of the program stands in parentheses and may contain anything, so the fields are counted after it.
             fields = file.read().rpartition(b")")[2].split()
-        return Member(
+        return TreeProcess(
             pid=pid,
             parent=int(fields[_PARENT]),
             group=int(fields[_GROUP]),
@@ -151,7 +151,7 @@ def read_member(pid: int) -> Member | None:
         return None
 
 
-def _send(member: Member, number: signal.Signals) -> None:
+def _send(member: TreeProcess, number: signal.Signals) -> None:
     """Send a signal to one process, if it is still the same one."""
     try:
         # While the descriptor is open the id is not given to another process, so the comparison and the signal mean the same one.
@@ -167,7 +167,7 @@ def _send(member: Member, number: signal.Signals) -> None:
         os.close(descriptor)
 
 
-def _reap(zombies: list[Member]) -> None:
+def _reap(zombies: list[TreeProcess]) -> None:
     """Reap the members that this process has inherited. It inherits them if it is the first of a container, or a subreaper."""
     own = os.getpid()
     for zombie in zombies:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["process_tool", "run_for_tool"]
 
+_OF_A_CALL_THAT_WAS_STOPPED = frozenset({"SYS_CANCELLED", "TOOL_CRASHED", "TOOL_KILLED", "TOOL_TIMEOUT"})
 CALL_KEY = "HOLDFAST_CALL_KEY"
 """The environment variable with the idempotency key of the call. It is the same for every attempt."""
 
@@ -126,15 +127,16 @@ async def run_for_tool(
 
 
 def _final(error: ProcessError, contract: ToolContract) -> Fault:
-    """Return the fault of a program. If it ended by itself and must not run twice, it is not retried."""
+    """Return the fault of a program. If it ended by itself and must not run twice, it is not retried, and its exit code is its answer."""
     fault = error.fault
     if contract.service and fault.kind is Kind.TRANSIENT:
         # The circuit of the service counts it, not the one of this tool alone.
         fault = msgspec.structs.replace(fault, scope=Scope.CONNECTION)
-    ended_itself = error.finished is not None and "limit" not in fault.context
-    if ended_itself and fault.retryable and not fault.maybe_executed and not is_repeatable(contract.effect):
-        fault = msgspec.structs.replace(fault, retryable=False)
-    return fault
+    if not error.ended_itself or is_repeatable(contract.effect):
+        return fault
+    # 124, 130 and 137 say how its last command ended. The call itself was neither stopped nor cancelled.
+    code = "TOOL_EXECUTION_FAILED" if fault.code in _OF_A_CALL_THAT_WAS_STOPPED else fault.code
+    return msgspec.structs.replace(fault, code=code, retryable=False, context={**fault.context, "ended": "itself"})
 
 
 def _template(name: str, command: Sequence[str]) -> tuple[Callable[..., list[str]], dict[str, Any]]:

@@ -19,8 +19,8 @@ from holdfast.faults import Fault, InvalidError, Partial
 from holdfast.runtime.suppress import suppressed
 
 __all__ = [
-    "Arguments",
     "Result",
+    "ToolArguments",
     "arguments_of",
     "check_document",
     "converted",
@@ -36,7 +36,7 @@ _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean",
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-class Arguments:
+class ToolArguments:
     """The arguments of one tool: their schema, and how to read them."""
 
     def __init__(self, tool: str, schema: dict[str, Any], kind: Any = None, *, whole: bool = False) -> None:
@@ -63,7 +63,7 @@ class Arguments:
             if self._kind is None:
                 check_document(self.schema, document)
                 return document
-            value = msgspec.convert(document, self._kind)
+            value = self._converted(document)
         except msgspec.ValidationError as error:
             raise self._misfit(error, document) from None
         except (ValueError, RecursionError) as error:
@@ -71,6 +71,15 @@ class Arguments:
         if self._whole:
             return {"arguments": value}
         return {name: getattr(value, name) for name in value.__struct_fields__ if getattr(value, name) is not _UNSET}
+
+    def _converted(self, document: dict[str, Any]) -> Any:
+        try:
+            return msgspec.convert(document, self._kind)
+        except msgspec.ValidationError as error:
+            if "`, got `float`" not in str(error):
+                raise
+            # JSON has one kind of number: 5.0 is an integer, and some providers write every number like that.
+            return msgspec.convert(_with_integers(document), self._kind)
 
     def _document(self, given: Any) -> dict[str, Any]:
         if isinstance(given, (str, bytes)):
@@ -135,13 +144,25 @@ class Result:
         return InvalidError(Fault.of("TOOL_OUTPUT_MALFORMED", context=context, maybe_executed=True))
 
 
-def arguments_of(tool: str, fn: Any, declared: Any) -> Arguments:
+def _with_integers(value: Any) -> Any:
+    """Return JSON values in which a whole number is an int."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _with_integers(each) for name, each in value.items()}
+        case list():
+            return [_with_integers(each) for each in value]
+    return value
+
+
+def arguments_of(tool: str, fn: Any, declared: Any) -> ToolArguments:
     """Return the arguments of a function, or those that its tool declares. A signature that no schema shows raises `InvalidError`."""
     if isinstance(declared, Mapping):
-        return Arguments(tool, dict(declared))
+        return ToolArguments(tool, dict(declared))
     if declared is not None:
         schema = declared.model_json_schema() if hasattr(declared, "model_json_schema") else _schema(tool, declared)
-        return Arguments(tool, schema, declared, whole=True)
+        return ToolArguments(tool, schema, declared, whole=True)
     return _from_signature(tool, fn)
 
 
@@ -201,7 +222,7 @@ class _Unset:
 _UNSET = _Unset()
 
 
-def _from_signature(tool: str, fn: Any) -> Arguments:
+def _from_signature(tool: str, fn: Any) -> ToolArguments:
     hints = _hints(fn)
     fields: list[Any] = []
     for parameter in inspect.signature(fn).parameters.values():
@@ -218,7 +239,7 @@ def _from_signature(tool: str, fn: Any) -> Arguments:
     for name, text in parameters_described(fn).items():
         if text and name in schema["properties"]:
             schema["properties"][name].setdefault("description", text)
-    return Arguments(tool, schema, struct)
+    return ToolArguments(tool, schema, struct)
 
 
 def _with_safe_defaults(fields: list[Any]) -> list[Any]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _LINE_S = 2.0
 """The most processor time for one line. An ordinary pattern takes microseconds."""
 _TICKS = 8
-_MOST_BYTES = 4_194_304
+_PIECE_BYTES = 4_194_304
+_BINARY_BYTES = 8_192
 _SHOWN_CHARS = 300
 _LEFT_OUT = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"}
 # Windows lacks them. The tool says so before it starts this worker, and the module can still be imported.
@@ -42,7 +43,7 @@ class TimeOverError(Exception):
     """The time of the search is over."""
 
 
-class Clock:
+class LineClock:
     """Raises an error when a line takes too much processor time, or all of it too much time."""
 
     def __init__(self, seconds: float, until: float) -> None:
@@ -90,7 +91,7 @@ def answer(request: dict[str, Any], out: IO[str], complaint: IO[str]) -> int:
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
         complaint.write(f"the pattern is not a regular expression: {error}\n")
         return 2
-    clock = Clock(request["seconds"], request["until"])
+    clock = LineClock(request["seconds"], request["until"])
     try:
         search(request, pattern, clock, out)
     except SlowPatternError:
@@ -103,7 +104,7 @@ def answer(request: dict[str, Any], out: IO[str], complaint: IO[str]) -> int:
     return 0
 
 
-def search(request: dict[str, Any], pattern: re.Pattern[str], clock: Clock, out: IO[str]) -> None:
+def search(request: dict[str, Any], pattern: re.Pattern[str], clock: LineClock, out: IO[str]) -> None:
     """Write the lines that match."""
     left = request["limit"]
     for shown, name, directory in files(request["inside"], request["glob"]):
@@ -135,25 +136,24 @@ def files(inside: list[str], glob: str) -> Iterator[tuple[str, str, int]]:
                 yield os.path.normpath("/".join([*inside, folder, each])), each, opened
 
 
-def matches(pattern: re.Pattern[str], name: str, directory: int, clock: Clock) -> Iterator[tuple[int, str]]:
+def matches(pattern: re.Pattern[str], name: str, directory: int, clock: LineClock) -> Iterator[tuple[int, str]]:
     """Yield number and text of the lines of one file that match."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=directory)
     except OSError:
         return
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or b"\0" in file.read(_BINARY_BYTES):
             return
-        content = file.read()
-    if b"\0" in content[:8192]:
-        return
-    # As `read_file` counts them: other signs that end a line for `splitlines` are a part of it.
-    lines = content.decode("utf-8", "replace").split("\n")
-    for number, line in enumerate(lines if lines[-1] else lines[:-1], start=1):
-        clock.line += 1
-        if pattern.search(line := line.removesuffix("\r")):
-            yield number, line
+        file.seek(0)
+        number = 1
+        # A line ends at a line feed, as `read_file` counts. A longer one than this is looked at in pieces.
+        for piece in iter(lambda: file.readline(_PIECE_BYTES), b""):
+            clock.line += 1
+            line = piece.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+            if pattern.search(line):
+                yield number, line
+            number += piece.endswith(b"\n")
 
 
 if __name__ == "__main__":

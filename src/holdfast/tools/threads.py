@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.left_behind import LEFT_BEHIND, OURS
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND, OURS
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import call_key
 

@@ -40,15 +40,15 @@ from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
 from holdfast.runtime.acts import acted
-from holdfast.runtime.callables import is_async, name_of
-from holdfast.runtime.evidence import in_doubt
+from holdfast.runtime.callables import is_async, is_generator, name_of
+from holdfast.runtime.failures.evidence import in_doubt
+from holdfast.runtime.failures.tool_fault import fault_of_tool
 from holdfast.runtime.fault_of import fault_of, found_not_to_have_happened
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, contract_of, declare, declare_by_call, takes_arguments
-from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.tools.results import as_text, masked_document, show, structured, written
 from holdfast.tools.schema import arguments_of, check_document, description_of, result_of
@@ -89,6 +89,10 @@ class Tool:
     ) -> None:
         self.name = contract.name or name_of(fn).rpartition(".")[2]
         options.name("tool.name", self.name)
+        if is_generator(fn):
+            # A call would do nothing, and the model would get the name of an object as its success.
+            expected = "a function that returns its result; collect what it yields in a list"
+            raise InvalidError.saying(f"tool {self.name}", expected, "a generator function")
         if contract.verify is not None and not is_async(fn):
             contract = msgspec.structs.replace(contract, verify=_in_a_thread(contract.verify))
         self.contract = contract
@@ -525,7 +529,7 @@ def _shown(tool: Tool, style: SchemaStyle) -> dict[str, Any]:
 
 
 def _for_caller(ended: Err, tool: Tool) -> Err:
-    """Return the failure of a tool with the words that its author wrote."""
+    """Return the failure of a tool with the words that its author wrote, also where recovery is off."""
     error = ended.error
     if not isinstance(error, Exception) or isinstance(error, HoldfastError):
         return ended

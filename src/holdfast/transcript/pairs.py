@@ -18,32 +18,32 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.transcript.changes import Change, OpenCall, result_text
-from holdfast.transcript.turns import Piece, Turn, runs
+from holdfast.transcript.turns import Piece, TranscriptTurn, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.transcript.changes import OutcomeOf
-    from holdfast.transcript.turns import Form
+    from holdfast.transcript.turns import HistoryForm
 
 __all__ = ["pair"]
 
 
 class _Result(NamedTuple):
-    turn: Turn
+    turn: TranscriptTurn
     piece: Piece
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    turn: Turn
+    turn: TranscriptTurn
     piece: Piece
     run: int
     """The number of the run of model messages. Calls of one run are made at the same time."""
     result: _Result | None = None
 
 
-def pair(form: Form, turns: list[Turn], outcome: OutcomeOf) -> Iterator[Change]:
+def pair(form: HistoryForm, turns: list[TranscriptTurn], outcome: OutcomeOf) -> Iterator[Change]:
     """Mend the calls and the results of these turns, in place. Yield the changes."""
     yield from _drop_repeated_messages(turns)
     if form.merges:
@@ -56,7 +56,7 @@ def pair(form: Form, turns: list[Turn], outcome: OutcomeOf) -> Iterator[Change]:
     _sweep(turns)
 
 
-def _drop_repeated_messages(turns: list[Turn]) -> Iterator[Change]:
+def _drop_repeated_messages(turns: list[TranscriptTurn]) -> Iterator[Change]:
     """A program that stores an answer twice leaves equal messages in a row."""
     gone: set[int] = set()
     for run in runs(turns, "model"):
@@ -68,7 +68,7 @@ def _drop_repeated_messages(turns: list[Turn]) -> Iterator[Change]:
     turns[:] = [turn for turn in turns if id(turn) not in gone]
 
 
-def _merge(turns: list[Turn]) -> Iterator[Change]:
+def _merge(turns: list[TranscriptTurn]) -> Iterator[Change]:
     """Results must follow the message with their calls, so no other message of the model may stand between."""
     gone: set[int] = set()
     for run in runs(turns, "model"):
@@ -83,14 +83,14 @@ def _merge(turns: list[Turn]) -> Iterator[Change]:
     turns[:] = [turn for turn in turns if id(turn) not in gone]
 
 
-def _calls(turns: list[Turn]) -> list[_Call]:
+def _calls(turns: list[TranscriptTurn]) -> list[_Call]:
     numbers = {id(turn): number for number, run in enumerate(runs(turns, "model")) for turn in run}
     return [
         _Call(turn, piece, numbers[id(turn)]) for turn in turns if turn.role == "model" for piece in turn.of("call")
     ]
 
 
-def _match(turns: list[Turn], calls: list[_Call], *, strays: bool) -> Iterator[Change]:
+def _match(turns: list[TranscriptTurn], calls: list[_Call], *, strays: bool) -> Iterator[Change]:
     """Find the result of every call. Results that belong to no call are taken out."""
     by_piece = {id(call.piece): call for call in calls}
     known: defaultdict[str, list[_Call]] = defaultdict(list)
@@ -124,7 +124,7 @@ def _waiting(calls: list[_Call]) -> _Call | None:
     return next((call for call in still if call.run == still[-1].run), None)
 
 
-def _make_unique(form: Form, calls: list[_Call]) -> Iterator[Change]:
+def _make_unique(form: HistoryForm, calls: list[_Call]) -> Iterator[Change]:
     taken = {call.piece.id for call in calls}
     used: dict[tuple[int, str], _Call] = {}
     for call in list(calls):
@@ -156,7 +156,7 @@ def _fresh(name: str, taken: set[str]) -> str:
     return next(fresh for number in count(2) if (fresh := f"{base}-{number}") not in taken)
 
 
-def _rename(form: Form, call: _Call, fresh: str) -> Change:
+def _rename(form: HistoryForm, call: _Call, fresh: str) -> Change:
     was = call.piece.id
     for piece, turn in ((call.piece, call.turn), *([(call.result.piece, call.result.turn)] if call.result else [])):
         piece.value = form.renamed(piece, fresh)
@@ -175,10 +175,10 @@ def _drop_call(call: _Call, why: str) -> Iterator[Change]:
         yield Change(what="result-dropped", where=turn.where, why=why, id=piece.id, removed=piece.value)
 
 
-def _answer(form: Form, turns: list[Turn], calls: list[_Call], outcome: OutcomeOf) -> Iterator[Change]:
+def _answer(form: HistoryForm, turns: list[TranscriptTurn], calls: list[_Call], outcome: OutcomeOf) -> Iterator[Change]:
     """Put every result into its place, and make those that are missing."""
     at = {id(turn): number for number, turn in enumerate(turns)}
-    damaged: list[tuple[Turn, list[_Call], list[_Call]]] = []
+    damaged: list[tuple[TranscriptTurn, list[_Call], list[_Call]]] = []
     # Look at all of them before anything moves: the places in `at` hold only until then.
     for end, unit in _units(form, turns, calls):
         home = set() if form.place == "later" else {id(turn) for turn in _home(form, turns, at[id(end)])}
@@ -191,11 +191,13 @@ def _answer(form: Form, turns: list[Turn], calls: list[_Call], outcome: OutcomeO
         _place(form, turns, end, unit, misplaced)
 
 
-def _units(form: Form, turns: list[Turn], calls: list[_Call]) -> list[tuple[Turn, list[_Call]]]:
+def _units(
+    form: HistoryForm, turns: list[TranscriptTurn], calls: list[_Call]
+) -> list[tuple[TranscriptTurn, list[_Call]]]:
     """Return the calls whose results stand together, with the turn that these results follow."""
     # Runs are read again: a result that went may have stood between two of them.
     last = {id(turn): run[-1] for run in runs(turns, "model") for turn in run}
-    units: dict[int, tuple[Turn, list[_Call]]] = {}
+    units: dict[int, tuple[TranscriptTurn, list[_Call]]] = {}
     for call in calls:
         # Where results are messages of their own, each message with calls has its results right behind it.
         end = call.turn if form.place == "after" else last[id(call.turn)]
@@ -203,10 +205,10 @@ def _units(form: Form, turns: list[Turn], calls: list[_Call]) -> list[tuple[Turn
     return list(units.values())
 
 
-def _home(form: Form, turns: list[Turn], end: int) -> list[Turn]:
+def _home(form: HistoryForm, turns: list[TranscriptTurn], end: int) -> list[TranscriptTurn]:
     """Return the turns right behind the calls in which their results may stand."""
     role = "result" if form.place == "after" else "user"
-    home: list[Turn] = []
+    home: list[TranscriptTurn] = []
     for turn in islice(turns, end + 1, None):
         # Anthropic's messages of role `system` stand between the turns and belong to none of them.
         if form.place == "first" and turn.role == "other":
@@ -219,7 +221,7 @@ def _home(form: Form, turns: list[Turn], end: int) -> list[Turn]:
     return home
 
 
-def _is_home(form: Form, home: set[int], call: _Call, result: _Result, at: dict[int, int]) -> bool:
+def _is_home(form: HistoryForm, home: set[int], call: _Call, result: _Result, at: dict[int, int]) -> bool:
     if form.place == "later":
         return at[id(result.turn)] > at[id(call.turn)]
     if id(result.turn) not in home:
@@ -228,7 +230,7 @@ def _is_home(form: Form, home: set[int], call: _Call, result: _Result, at: dict[
     return form.place != "first" or all(piece.kind == "result" for piece in before)
 
 
-def _found_or_made(form: Form, call: _Call, outcome: OutcomeOf) -> Iterator[Change]:
+def _found_or_made(form: HistoryForm, call: _Call, outcome: OutcomeOf) -> Iterator[Change]:
     """Give a call without a result a new one. A result in the wrong place only changes its place."""
     where, name = call.turn.where, call.piece.id
     if call.result is not None:
@@ -241,12 +243,16 @@ def _found_or_made(form: Form, call: _Call, outcome: OutcomeOf) -> Iterator[Chan
     if value is None:
         yield from _drop_call(call, "the call has no result, and no text can stand in place of it")
         return
-    call.result = _Result(Turn(where, None, "result", touched=True), Piece(value, "result", name, call.piece.name))
+    call.result = _Result(
+        TranscriptTurn(where, None, "result", touched=True), Piece(value, "result", name, call.piece.name)
+    )
     call.result.turn.pieces.append(call.result.piece)
     yield Change(what="result-added", where=where, why=f"the call has no result: {ending}", id=name)
 
 
-def _place(form: Form, turns: list[Turn], end: Turn, unit: list[_Call], misplaced: list[_Call]) -> None:
+def _place(
+    form: HistoryForm, turns: list[TranscriptTurn], end: TranscriptTurn, unit: list[_Call], misplaced: list[_Call]
+) -> None:
     """Put the results behind their calls, in the order of the calls."""
     ordered = unit if form.place in {"first", "after"} else misplaced
     results = [call.result for call in ordered if call.result is not None]
@@ -260,7 +266,7 @@ def _place(form: Form, turns: list[Turn], end: Turn, unit: list[_Call], misplace
     turns[behind:behind] = [turn for turn, _ in results]
 
 
-def _place_inside(form: Form, turns: list[Turn], end: Turn, results: list[_Result]) -> None:
+def _place_inside(form: HistoryForm, turns: list[TranscriptTurn], end: TranscriptTurn, results: list[_Result]) -> None:
     for turn, piece in results:
         turn.remove(piece)
     pieces = [piece for _, piece in results]
@@ -270,9 +276,9 @@ def _place_inside(form: Form, turns: list[Turn], end: Turn, results: list[_Resul
         home[0].pieces = [*pieces, *home[0].pieces]
         home[0].touched = True
     elif pieces:
-        turns.insert(behind + 1, Turn(end.where, None, "user", pieces, touched=True))
+        turns.insert(behind + 1, TranscriptTurn(end.where, None, "user", pieces, touched=True))
 
 
-def _sweep(turns: list[Turn]) -> None:
+def _sweep(turns: list[TranscriptTurn]) -> None:
     """Leave out messages of which nothing is left."""
     turns[:] = [turn for turn in turns if turn.pieces or not turn.touched]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.changes import Change
 
-__all__ = ["BEGINNING", "Form", "Piece", "Place", "Role", "Turn", "changed", "get", "runs"]
+__all__ = ["BEGINNING", "HistoryForm", "Piece", "Place", "Role", "TranscriptTurn", "changed", "get", "runs"]
 
 BEGINNING = "(The beginning of this conversation is missing.)"
 """Stands in place of the first message of a user, where a conversation must not begin with an answer."""
@@ -50,7 +50,7 @@ class Piece:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class TranscriptTurn:
     """A message and its pieces. `message` is None if the repair adds it."""
 
     where: int
@@ -69,7 +69,7 @@ class Turn:
         self.touched = True
 
 
-class Form(ABC):
+class HistoryForm(ABC):
     """A provider's or a framework's messages: how to read and write them, and their rules."""
 
     place: ClassVar[Place]
@@ -83,11 +83,11 @@ class Form(ABC):
         return bool(id)
 
     @abstractmethod
-    def read(self, message: Any, where: int) -> Turn:
+    def read(self, message: Any, where: int) -> TranscriptTurn:
         """Return the message as a turn."""
 
     @abstractmethod
-    def write(self, turn: Turn) -> Any:
+    def write(self, turn: TranscriptTurn) -> Any:
         """Return the message of a turn that has changed. Turns without pieces are left out before."""
 
     @abstractmethod
@@ -101,20 +101,20 @@ class Form(ABC):
         None: such a call cannot get a result that is text, so the call has to go.
         """
 
-    def tidy(self, turns: list[Turn]) -> Iterable[Change]:
+    def tidy(self, turns: list[TranscriptTurn]) -> Iterable[Change]:
         """Mend what has nothing to do with calls and results, in place. Yield the changes."""
         del turns
         return ()
 
-    def knows_all_calls(self, turns: list[Turn]) -> bool:
+    def knows_all_calls(self, turns: list[TranscriptTurn]) -> bool:
         """Whether a result without a call is stray. False: the call may be stored at the provider."""
         del turns
         return True
 
 
-def runs(turns: list[Turn], role: Role) -> Iterator[list[Turn]]:
+def runs(turns: list[TranscriptTurn], role: Role) -> Iterator[list[TranscriptTurn]]:
     """Return the runs of consecutive turns with this role."""
-    run: list[Turn] = []
+    run: list[TranscriptTurn] = []
     for turn in turns:
         if turn.role == role:
             run.append(turn)

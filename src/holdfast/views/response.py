@@ -41,6 +41,7 @@ __all__ = [
     "decide",
     "failed",
     "from_outcome",
+    "plain",
     "read",
     "to_outcome",
     "write",
@@ -229,6 +230,12 @@ def failed(
     """Return the Response that holds `error`."""
     failure = _Response(success=False, error=error, metadata=UNSET if metadata is None else metadata)
     return _VIEW.sealed(msgspec.to_builtins(failure), None, redactor)
+
+
+def plain(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a Response whose error may be an `ActorError` as JSON: `plain({"success": False, "error": Errors.fatal("LOST", "m")})`."""
+    error = response.get("error")
+    return {**response, "error": msgspec.to_builtins(error)} if isinstance(error, ActorError) else response
 
 
 def from_outcome(

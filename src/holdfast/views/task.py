@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault, InvalidError, Partial
+from holdfast.faults import Fault, HoldfastError, InvalidError, Partial
 from holdfast.views.view import View, checked, code_for, facts, given, renamed, shaped, spread_partial, take_partial
 
 if TYPE_CHECKING:
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Redactor
 
-__all__ = ["Handler", "Reason", "Status", "dispatch", "read", "read_result", "write", "write_result"]
+__all__ = [
+    "Handler",
+    "Reason",
+    "Status",
+    "TaskDocumentFields",
+    "dispatch",
+    "fault_in",
+    "read",
+    "read_result",
+    "write",
+    "write_result",
+]
 
 _INVALID: Code = "TASK_INPUT_INVALID"
 _EXHAUSTION = "RESOURCE_EXHAUSTION"
@@ -78,6 +89,43 @@ class Status(StrEnum):
     CONTINUATION = "CONTINUATION"
     """The task needs the result of a subtask first."""
     FAILED = "FAILED"
+
+
+class TaskDocumentFields:
+    """Gives an exception the fields of its task document.
+
+    For example:
+        except TaskError as error:
+            if error.reason == "subtask_failure":
+                request = error.details["subtaskRequest"]
+    """
+
+    fault: Fault
+
+    @property
+    def type(self) -> str:
+        """`RESOURCE_EXHAUSTION`, `TASK_FAILURE` or another type of error."""
+        return str(self._document["type"])
+
+    @property
+    def reason(self) -> str:
+        """Why a task failed, such as `subtask_failure`; of an exhausted resource its name, such as `turns`."""
+        return str(self._document.get("reason", self._document.get("resource", "")))
+
+    @property
+    def message(self) -> str:
+        """What happened, in a sentence."""
+        return str(self._document["message"])
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What is known about the failure."""
+        found: dict[str, Any] = self._document.get("details", {})
+        return found
+
+    @property
+    def _document(self) -> dict[str, Any]:
+        return write(self.fault)
 
 
 class Handler(StrEnum):
@@ -143,12 +191,20 @@ def read_result(document: object) -> Fault | None:
     return _RESULT.read(document) if result.status == Status.FAILED else None
 
 
-def dispatch(fault: Fault) -> Handler:
-    """Return who handles this failure; every fault has a handler.
+def fault_in(error: Fault | HoldfastError | Mapping[str, Any]) -> Fault:
+    """Return the fault of an exception or of a TaskError; raises `InvalidError` for any other document."""
+    if isinstance(error, Fault):
+        return error
+    return error.fault if isinstance(error, HoldfastError) else read(error)
+
+
+def dispatch(error: Fault | HoldfastError | Mapping[str, Any]) -> Handler:
+    """Return who handles this failure: a fault, an exception with one, or a TaskError. Every fault has a handler.
 
     >>> dispatch(Fault.of("TASK_CONTEXT_EXHAUSTED"))
     <Handler.RESOURCE: 'resource'>
     """
+    fault = fault_in(error)
     error = _TASK_ERROR.draft(fault)
     kind, reason = error["type"], error.get("reason", "").casefold()
     # Document 003 has no handler for the types of others, so the catalog's reason decides.
@@ -177,6 +233,8 @@ class _TaskError(msgspec.Struct, kw_only=True, rename="camel"):
 
 def _show_error(fault: Fault) -> dict[str, Any]:
     kind, _, word = fault.entry.task.partition("/")
+    if fault.code == "TASK_EVALUATION_FAILED" and "subtask_error" in fault.context:
+        word = _SUBTASK  # what failed was called by the workflow; otherwise the program itself is wrong (S3-18)
     document: dict[str, Any] = {"type": kind, "message": fault.message}
     details = renamed(facts(fault.context), _NAMES)
     if kind == _FAILURE:

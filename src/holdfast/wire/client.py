@@ -36,7 +36,7 @@ from holdfast.wire.client_effects import (
     TokenNeeded,
 )
 from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
-from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp, wall_of
+from holdfast.wire.envelope import MAX_DEPTH, Envelope, Invalid, encode, is_abusive, read, stamp, wall_of
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
 from holdfast.wire.outbox import AckResult, Outbox, Outgoing
 from holdfast.wire.position import Position
@@ -203,6 +203,7 @@ class ClientConnection:
         """Join a session, now or as soon as the client is connected. With `creation` it is made first if it does not exist."""
         if session in self._sessions:
             raise InvalidError.saying("session", "a session that is not joined yet", repr(session))
+        _readable((session, creation))
         self._sessions[session] = _Membership(role, after, history, creation)
         return [self._join(session)] if self._may_join else []
 
@@ -231,14 +232,9 @@ class ClientConnection:
             raise InvalidError.saying("session", "a session that was joined", repr(session))
         content = {**payload, "session_id": session}
         if expires_at is not None:
-            content["expires_at"] = stamp(expires_at)
+            content["expires_at"] = _time(expires_at)
         envelope = self._envelope(type_, content)
-        try:
-            frame = encode(envelope)
-        except UnicodeEncodeError as error:
-            expected = "a text that UTF-8 has an encoding for"
-            raise InvalidError.saying("message", expected, f"a text with {error.object[error.start]!a}") from None
-        message = Outgoing(envelope.id, session, frame, expires_at)
+        message = Outgoing(envelope.id, session, _readable(envelope), expires_at)
         self.outbox.require_room(message)
         return message
 
@@ -253,7 +249,7 @@ class ClientConnection:
         Raises `HoldfastError` (PROTO_MESSAGE_TOO_LARGE) if it is too large for the server.
         """
         message = self._envelope(type_, payload)
-        frame = encode(message)
+        frame = _readable(message)
         fault = self.outbox.too_large(frame)
         if fault is not None:
             raise HoldfastError(fault)
@@ -707,6 +703,31 @@ class ClientConnection:
         self._lost()
         self.status, self.fault = "error", fault
         return [Failed(fault)]
+
+
+def _readable(value: Any) -> bytes:
+    """Return JSON that a server reads. It cannot say which message was wrong if it cannot read it, so the message would be sent for ever.
+
+    Raises `InvalidError`.
+    """
+    try:
+        frame = msgspec.json.encode(value)
+    except UnicodeEncodeError as error:
+        expected = "a text that UTF-8 has an encoding for"
+        raise InvalidError.saying("message", expected, f"a text with {error.object[error.start]!a}") from None
+    except RecursionError:
+        frame = b""
+    if not frame or is_abusive(frame):
+        expected = f"JSON with whole numbers of at most 64 bits, and nested {MAX_DEPTH} deep at most"
+        raise InvalidError.saying("message", expected, "other JSON")
+    return frame
+
+
+def _time(wall: float) -> str:
+    try:
+        return stamp(wall)
+    except (ValueError, OverflowError):
+        raise InvalidError.saying("expires", "a time that a calendar has", str(wall)) from None
 
 
 def _fault_of(type_: str, payload: Any) -> Fault:

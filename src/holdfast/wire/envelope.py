@@ -27,6 +27,7 @@ __all__ = [
     "Invalid",
     "Violation",
     "encode",
+    "is_abusive",
     "is_timestamp",
     "may_have_long_number",
     "read",
@@ -131,14 +132,14 @@ def read(frame: str | bytes, *, lenient_ids: bool = False) -> Read:
     lenient_ids: accept ids such as `msg-123`, as older clients send them.
     """
     data = frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else frame
-    if _is_abusive(data):
+    if is_abusive(data):
         return _not_json("its JSON is nested too deep, or has a number without an end")
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _not_json(str(error))
     if not isinstance(found, dict):
-        return Invalid((Violation(field="$", constraint="object", received=_shown(found)),))
+        return Invalid((Violation(field="$", constraint="object", received=shown(found)),))
     message = _common(found, _LENIENT_ID if lenient_ids else _UUID)
     if message is not None:
         return message
@@ -164,7 +165,7 @@ def read_json(data: bytes) -> Any:
     >>> read_json(b'{"events": []}')
     {'events': []}
     """
-    if _is_abusive(data):
+    if is_abusive(data):
         raise HoldfastError(_not_json("it is nested too deep, or has a number without an end").fault)
     try:
         return msgspec.json.decode(data)
@@ -238,7 +239,7 @@ def is_timestamp(text: Any) -> bool:
     return True
 
 
-def _is_abusive(data: bytes) -> bool:
+def is_abusive(data: bytes) -> bool:
     """Whether a parser could be hurt by the frame. Parsers recurse, and Python's whole numbers have no largest one.
 
     No step looks at each byte in Python: a frame of 1 MB must not hold up the other clients.
@@ -305,9 +306,10 @@ def _violations(found: dict[str, Any], rules: Rules) -> list[Violation]:
         if value is None or value == "":
             if is_required:
                 is_missing = value == "" or field not in found
-                violations.append(Violation(field=field, constraint="required" if is_missing else constraint))
+                name = "required" if is_missing else constraint
+                violations.append(Violation(field=field, constraint=name, received=value))
         elif not fits(value):
-            violations.append(Violation(field=field, constraint=constraint, received=_shown(value)))
+            violations.append(Violation(field=field, constraint=constraint, received=shown(value)))
     return violations
 
 
@@ -348,7 +350,7 @@ def _not_json(why: str) -> Invalid:
     return Invalid((Violation(field="$", constraint="json", received=why[:_RECEIVED]),))
 
 
-def _shown(value: Any) -> Any:
+def shown(value: Any) -> Any:
     """Return a wrong value for the reply. Long ones are cut, and of containers only the kind is named."""
     if isinstance(value, str):
         return value[:_RECEIVED]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.wire.envelope import Invalid, Violation
+from holdfast.wire.envelope import Invalid, Violation, shown
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import GapReason, Position
 
@@ -304,7 +304,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     title: str = ""
     working_directory: str = ""
     turn: Doing | UnsetType = UNSET
-    """What its agent does. Only of sessions that this server has in use."""
+    """What its agent does. Only of sessions that this server has in use, if it can be found out soon."""
     questions: int = 0
     """How many questions and approvals wait for a person in it."""
     last_at: Time = ""
@@ -737,8 +737,9 @@ def _violations(kind: type[Payload], payload: dict[str, Any]) -> list[Violation]
             if field.required:
                 violations.append(Violation(field=name, constraint="required"))
             continue
+        value = payload[field.encode_name]
         try:
-            msgspec.convert(payload[field.encode_name], field.type)
+            msgspec.convert(value, field.type)
         except msgspec.ValidationError as error:
-            violations.append(Violation(field=name, constraint=str(error)))
+            violations.append(Violation(field=name, constraint=str(error), received=shown(value)))
     return violations

@@ -13,10 +13,10 @@ from typing import Final
 
 from holdfast.faults import Fault
 
-__all__ = ["CLIENT_MESSAGES", "SEQUENCE_MAP", "Phase", "check_sequence"]
+__all__ = ["CLIENT_MESSAGES", "SEQUENCE_MAP", "ConnectionPhase", "check_sequence"]
 
 
-class Phase(StrEnum):
+class ConnectionPhase(StrEnum):
     """How far a connection has come."""
 
     UNAUTHENTICATED = "unauthenticated"
@@ -46,12 +46,12 @@ _JOINED = frozenset({
     "stop",
 })  # fmt: skip
 
-SEQUENCE_MAP: Final[dict[Phase, frozenset[str]]] = {
-    Phase.UNAUTHENTICATED: _ALWAYS | {"auth"},
-    Phase.AUTHENTICATED: _AUTHENTICATED | _MAY_JOIN,
-    Phase.AWAITING_ACK: _AUTHENTICATED | {"acknowledge_warning"},
-    Phase.HEALTHY: _AUTHENTICATED | _MAY_JOIN | {"acknowledge_warning"},
-    Phase.JOINED: _AUTHENTICATED | _MAY_JOIN | _JOINED,
+SEQUENCE_MAP: Final[dict[ConnectionPhase, frozenset[str]]] = {
+    ConnectionPhase.UNAUTHENTICATED: _ALWAYS | {"auth"},
+    ConnectionPhase.AUTHENTICATED: _AUTHENTICATED | _MAY_JOIN,
+    ConnectionPhase.AWAITING_ACK: _AUTHENTICATED | {"acknowledge_warning"},
+    ConnectionPhase.HEALTHY: _AUTHENTICATED | _MAY_JOIN | {"acknowledge_warning"},
+    ConnectionPhase.JOINED: _AUTHENTICATED | _MAY_JOIN | _JOINED,
 }
 """The messages that a client may send in each phase."""
 
@@ -59,7 +59,7 @@ CLIENT_MESSAGES: Final[frozenset[str]] = frozenset().union(*SEQUENCE_MAP.values(
 """Every message that a client may send in some phase."""
 
 
-def check_sequence(received: str, phase: Phase) -> Fault | None:
+def check_sequence(received: str, phase: ConnectionPhase) -> Fault | None:
     """Return the fault for a message that is not allowed in this phase, or None if it is.
 
     >>> check_sequence("session_message", Phase.HEALTHY).code
@@ -68,7 +68,7 @@ def check_sequence(received: str, phase: Phase) -> Fault | None:
     expected = SEQUENCE_MAP[phase]
     if received in expected:
         return None
-    if received not in CLIENT_MESSAGES and phase is not Phase.UNAUTHENTICATED:
+    if received not in CLIENT_MESSAGES and phase is not ConnectionPhase.UNAUTHENTICATED:
         context = {"received": received, "supported": sorted(CLIENT_MESSAGES)}
         return Fault.of("PROTO_UNKNOWN_TYPE", context=context)
     context = {"expected": sorted(expected - _ALWAYS), "received": received, "phase": phase.value}

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
 
-__all__ = ["RING_AGE_S", "RING_BYTES", "Held", "ReplayBuffer", "Ring"]
+__all__ = ["RING_AGE_S", "RING_BYTES", "ReplayBuffer", "Ring", "RingMessage"]
 
 RING_BYTES = int(BRIDGE.limits["replay_bytes"])
 RING_AGE_S = BRIDGE.limits["replay_age_s"]
 
 
-class Held(NamedTuple):
+class RingMessage(NamedTuple):
     """A message in the ring, as it is sent."""
 
     offset: int
@@ -53,13 +53,13 @@ class Ring:
         self.top = top
         self.size = 0
         self.max_bytes, self.max_age = max_bytes, max_age
-        self._held: deque[Held] = deque()
+        self._held: deque[RingMessage] = deque()
         self._has_expired = False
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[RingMessage]:
         return iter(self._held)
 
     @property
@@ -67,7 +67,7 @@ class Ring:
         """The oldest offset that it holds; `top + 1` if it holds none."""
         return self._held[0].offset if self._held else self.top + 1
 
-    def append(self, message: Held, now: float) -> None:
+    def append(self, message: RingMessage, now: float) -> None:
         """Add the next message. Older ones are dropped until it fits."""
         if message.offset != self.top + 1:
             # Messages were stored that never came here. What is older than the hole cannot be followed by what is newer.
@@ -82,7 +82,7 @@ class Ring:
         while self.size > self.max_bytes:
             self._drop(has_expired=False)
 
-    def read(self, after: int, now: float, *, most_bytes: int = 65_536) -> list[Held] | None:
+    def read(self, after: int, now: float, *, most_bytes: int = 65_536) -> list[RingMessage] | None:
         """Return messages after an offset, at least one and about `most_bytes`; None if the next one is not held.
 
         An empty list: there are none yet.
@@ -92,7 +92,7 @@ class Ring:
             return []
         if after < self.oldest - 1:
             return None
-        found: list[Held] = []
+        found: list[RingMessage] = []
         size = 0
         # Offsets have no holes, so the place of an offset is known.
         for place in range(after - self.oldest + 1, len(self._held)):
@@ -103,7 +103,7 @@ class Ring:
             size += len(message.frame)
         return found
 
-    def since(self, timestamp: str | None, now: float) -> tuple[list[Held], bool]:
+    def since(self, timestamp: str | None, now: float) -> tuple[list[RingMessage], bool]:
         """Return the messages with this time stamp or a later one, and whether these are all that there were.
 
         Older clients ask by time. Several messages may have one time stamp, so that one is included; the client knows it by its id.
@@ -163,7 +163,7 @@ class ReplayBuffer:
     def append(self, message: str) -> None:
         """Add a text. Older ones are dropped until it fits."""
         now, at = self._clock.monotonic(), datetime.fromtimestamp(self._clock.wall(), UTC)
-        self._ring.append(Held(self._ring.top + 1, "", _exact(at), message.encode(), now), now)
+        self._ring.append(RingMessage(self._ring.top + 1, "", _exact(at), message.encode(), now), now)
 
     def get_replay(self, since: datetime | None = None) -> list[str]:
         """Return what came after `since`, a time with its zone; without it everything that is held. What came just then is left out."""

@@ -33,7 +33,7 @@ from holdfast.wire.messages import (
     read_payload,
 )
 from holdfast.wire.messages import Heartbeat as HeartbeatPayload
-from holdfast.wire.phases import Phase, check_sequence
+from holdfast.wire.phases import ConnectionPhase, check_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     from holdfast.wire.messages import ConnectionAck, ConnectionMode, Payload, Role
     from holdfast.wire.outbox import AckResult
 
-__all__ = ["PUBLIC_WARNING", "Close", "Effect", "Handle", "Rejected", "Send", "ServerConnection", "ServerLimits"]
+__all__ = [
+    "PUBLIC_WARNING",
+    "CloseConnection",
+    "Effect",
+    "HandleMessage",
+    "Rejected",
+    "Send",
+    "ServerConnection",
+    "ServerLimits",
+]
 
 PUBLIC_WARNING: Final = "DIRECT_PUBLIC_CONNECTION"
 """The warning that the user of a public connection acknowledges before a session can be joined."""
@@ -79,14 +88,14 @@ class Send(NamedTuple):
     frame: bytes
 
 
-class Close(NamedTuple):
+class CloseConnection(NamedTuple):
     """Close the connection, after what was sent before."""
 
     code: int
     reason: str
 
 
-class Handle(NamedTuple):
+class HandleMessage(NamedTuple):
     """Do what a message asks for."""
 
     message: Envelope
@@ -103,7 +112,7 @@ class Rejected(NamedTuple):
     fault: Fault
 
 
-Effect: TypeAlias = Send | Close | Handle | Rejected
+Effect: TypeAlias = Send | CloseConnection | HandleMessage | Rejected
 
 
 class ServerConnection:
@@ -123,7 +132,7 @@ class ServerConnection:
         mode: ConnectionMode = "local_only",
         lenient_ids: bool = False,
     ) -> None:
-        self.phase = Phase.UNAUTHENTICATED
+        self.phase = ConnectionPhase.UNAUTHENTICATED
         self.mode: ConnectionMode = mode
         self.limits = limits
         self.roles: dict[str, Role] = {}
@@ -145,7 +154,7 @@ class ServerConnection:
     @property
     def next_at(self) -> float:
         """When to call `tick` next, by the monotonic clock."""
-        if self.phase is Phase.UNAUTHENTICATED:
+        if self.phase is ConnectionPhase.UNAUTHENTICATED:
             return min(self._auth_until, self._heartbeat.next_at)
         if self._acknowledged_until is not None:
             return min(self._acknowledged_until, self._heartbeat.next_at)
@@ -156,7 +165,7 @@ class ServerConnection:
         now = self._clock.monotonic()
         if self.is_closed:
             return []
-        if self.phase is Phase.UNAUTHENTICATED and now >= self._auth_until:
+        if self.phase is ConnectionPhase.UNAUTHENTICATED and now >= self._auth_until:
             return self.end(Fault.of("CONN_TIMEOUT", "The client did not authenticate in time"))
         if self._acknowledged_until is not None and now >= self._acknowledged_until:
             why = (
@@ -180,7 +189,11 @@ class ServerConnection:
         self._heartbeat.received(self._clock.monotonic())
         if isinstance(frame, bytes):
             return self.end(Fault.of("PROTO_BINARY_NOT_SUPPORTED"))
-        most = self.limits.max_frame_before_auth if self.phase is Phase.UNAUTHENTICATED else self.limits.max_frame
+        most = (
+            self.limits.max_frame_before_auth
+            if self.phase is ConnectionPhase.UNAUTHENTICATED
+            else self.limits.max_frame
+        )
         # A character has at least one byte, so most frames need not be encoded to be measured.
         if len(frame) > most or (4 * len(frame) > most and len(frame.encode("utf-8", "replace")) > most):
             return self.end(Fault.of("PROTO_MESSAGE_TOO_LARGE", context={"limit": most}))
@@ -191,7 +204,7 @@ class ServerConnection:
         if fault is not None:
             effects = self._reject(message, fault)
             # Somebody who does not begin with `auth` speaks another protocol.
-            return effects if self.phase is not Phase.UNAUTHENTICATED else [*effects, *self.end(fault)]
+            return effects if self.phase is not ConnectionPhase.UNAUTHENTICATED else [*effects, *self.end(fault)]
         payload = read_payload(message.type, message.payload, message.id)
         if isinstance(payload, Invalid):
             return self._unreadable(payload, message)
@@ -208,7 +221,7 @@ class ServerConnection:
             case type_ if type_ in _ABOUT_JOINED:
                 return self._about_joined(message, payload)
             case _:
-                return [Handle(message, payload)]
+                return [HandleMessage(message, payload)]
 
     def _about_joined(self, message: Envelope, payload: Payload) -> list[Effect]:
         named = getattr(payload, "session_id", msgspec.UNSET)
@@ -221,14 +234,14 @@ class ServerConnection:
         if role == "observer" and message.type in _CONTROLS:
             why = f"An observer of session '{session}' may not send {message.type}"
             return self._reject(message, Fault.of("AUTH_FORBIDDEN", why, context={"session_id": session}))
-        return [Handle(message, payload, session)]
+        return [HandleMessage(message, payload, session)]
 
     def _acknowledged(self, message: Envelope, payload: AcknowledgeWarning) -> list[Effect]:
         if payload.warning_code != PUBLIC_WARNING:
             context = {"expected": [PUBLIC_WARNING], "received": payload.warning_code}
             return self._reject(message, Fault.of("PROTO_SEQUENCE_ERROR", "There is no such warning", context=context))
-        if self.phase is Phase.AWAITING_ACK:
-            self.phase = Phase.HEALTHY
+        if self.phase is ConnectionPhase.AWAITING_ACK:
+            self.phase = ConnectionPhase.HEALTHY
             self._acknowledged_until = self._clock.monotonic() + self.limits.public_session
         accepted = AcknowledgmentAccepted(
             warning_code=payload.warning_code, session_timeout=duration(self.limits.public_session)
@@ -249,13 +262,13 @@ class ServerConnection:
 
     def accepted(self, message: Envelope, ack: ConnectionAck) -> list[Effect]:
         """The client is who it says. The answer has the id of its `auth`."""
-        self.phase = Phase.AWAITING_ACK if self.mode == "direct_public" else Phase.AUTHENTICATED
+        self.phase = ConnectionPhase.AWAITING_ACK if self.mode == "direct_public" else ConnectionPhase.AUTHENTICATED
         return [self._send("connection_ack", ack, re=message.id, id_=message.id)]
 
     def checked(self, message: Envelope, status: HealthStatus) -> list[Effect]:
         """The answer to `health_check`."""
-        if self.phase is Phase.AUTHENTICATED and status.status != "blocked":
-            self.phase = Phase.HEALTHY
+        if self.phase is ConnectionPhase.AUTHENTICATED and status.status != "blocked":
+            self.phase = ConnectionPhase.HEALTHY
         return [self._send("health_status", status, re=message.id)]
 
     def joined(self, re: str, joined: SessionJoined) -> list[Effect]:
@@ -263,15 +276,15 @@ class ServerConnection:
         # The last one is the one that messages without a session are for, also if it was joined before.
         self.roles.pop(joined.session_id, None)
         self.roles[joined.session_id] = joined.role
-        self.phase = Phase.JOINED
+        self.phase = ConnectionPhase.JOINED
         return [self._send("session_joined", joined, re=re, session_id=joined.session_id)]
 
     def left(self, session: str) -> None:
         """The connection has left a session."""
         self.roles.pop(session, None)
         self.sent.pop(session, None)
-        if not self.roles and self.phase is Phase.JOINED:
-            self.phase = Phase.HEALTHY
+        if not self.roles and self.phase is ConnectionPhase.JOINED:
+            self.phase = ConnectionPhase.HEALTHY
 
     def stored(self, results: Iterable[AckResult]) -> list[Effect]:
         """Messages of the client are stored, were stored before, or cannot be."""
@@ -293,7 +306,7 @@ class ServerConnection:
         self.is_closed = True
         document = wire.connection_error(fault, literal=True)
         reason = self._frame(document["type"], document["payload"], self._new_id())
-        return [Send(reason), Close(close_code_for(fault.code), close_reason(fault.code))]
+        return [Send(reason), CloseConnection(close_code_for(fault.code), close_reason(fault.code))]
 
     def shut_down(self, *, restarts: bool) -> list[Effect]:
         """The server stops, in order."""
@@ -301,7 +314,7 @@ class ServerConnection:
             return []
         self.is_closed = True
         code = CloseCode.RESTART if restarts else CloseCode.SHUTDOWN
-        return [Close(code, code.name.lower())]
+        return [CloseConnection(code, code.name.lower())]
 
     def _reject(self, message: Envelope, fault: Fault) -> list[Effect]:
         return [Rejected(message, fault), self._error(message.id, fault)]

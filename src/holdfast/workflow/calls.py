@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.workflow.environment import MISSING
-from holdfast.workflow.failure import Problem, misfit
+from holdfast.workflow.failure import EvaluationProblem, misfit
 from holdfast.workflow.frames import SPECIAL, Frame, special
 from holdfast.workflow.syntax import Form, Symbol
 from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, show
@@ -45,7 +45,7 @@ def _call_atomic_task(machine: Evaluation, form: Form, env: Env) -> None:
     """(call-atomic-task 'name (input value) …): call a task by its name."""
     machine.at(form, env)
     if len(form.items) < 2:
-        raise Problem.wrong("call-atomic-task takes the name of a task, got nothing", "arity")
+        raise EvaluationProblem.wrong("call-atomic-task takes the name of a task, got nothing", "arity")
     machine.push(_TaskNamed(form, env))
     machine.evaluate(form.items[1], env)
 
@@ -63,12 +63,12 @@ class _TaskNamed(Frame):
         machine.at(self.form, self.env)
         name = value.name if isinstance(value, (Symbol, Reference)) else value
         if not isinstance(name, str):
-            raise Problem.wrong(f"call-atomic-task takes the name of a task, got {kind_of(value)}")
+            raise EvaluationProblem.wrong(f"call-atomic-task takes the name of a task, got {kind_of(value)}")
         kind = machine.call_kind(name)
         if kind is None:
             known = ", ".join(sorted({*machine.operators.tasks, *machine.templates})) or "none"
             message = f"no task {name} is registered; registered are: {known}"
-            raise Problem("TASK_TEMPLATE_NOT_FOUND", message, {"request": name}, why="unknown_task")
+            raise EvaluationProblem("TASK_TEMPLATE_NOT_FOUND", message, {"request": name}, why="unknown_task")
         rest = self.form.items[2:]
         fn = Reference(kind, name)
         _Inputs(fn, self.form, self.env, _arguments(machine, fn, rest, self.env)).go_on(machine)
@@ -115,14 +115,14 @@ def _arguments(machine: Evaluation, fn: Reference, nodes: tuple[Node, ...], env:
         if isinstance(node, Symbol) and node.is_keyword and env.find(node.name) is MISSING:
             value = next(rest, MISSING)
             if value is MISSING:
-                raise Problem.wrong(f"{fn.name}: {node.name} has no value after it", "arity")
+                raise EvaluationProblem.wrong(f"{fn.name}: {node.name} has no value after it", "arity")
             found.append(_Argument(node.name[1:], value))
         else:
             found.append(_argument(machine, node, params, env))
     names = [argument.name for argument in found if argument.name]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise Problem.wrong(f"{fn.name}: the argument {twice} is given twice", "arity")
+        raise EvaluationProblem.wrong(f"{fn.name}: the argument {twice} is given twice", "arity")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.workflow import machine as _machine  # noqa: F401 - it fills the table of special forms
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.frames import SPECIAL, check_count
 from holdfast.workflow.primitives import CONSTANTS, PRIMITIVES
 from holdfast.workflow.syntax import START, Form, Position, Symbol, is_list_of_symbols
@@ -183,7 +183,7 @@ class _Checking:
     def _count(self, name: str, form: Form, least: int, most: int | None) -> bool:
         try:
             check_count(name, len(form.items) - 1, least, most)
-        except Problem as problem:
+        except EvaluationProblem as problem:
             self._add(problem.message, form)
             return False
         return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.views.task import TaskDocumentFields
 from holdfast.workflow.syntax import Position
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["UnboundSymbolError", "WorkflowError", "WorkflowSyntaxError"]
 
 
-class WorkflowError(HoldfastError):
-    """A workflow failed. The values that it had bound are kept.
+class WorkflowError(TaskDocumentFields, HoldfastError):
+    """A workflow failed. The values that it had bound are kept. `type`, `reason`, `message` and `details` are those of its task document.
 
     For example:
         except WorkflowError as error:
@@ -29,11 +30,6 @@ class WorkflowError(HoldfastError):
     """
 
     code: ClassVar[Code] = "TASK_EVALUATION_FAILED"
-
-    @property
-    def reason(self) -> str:
-        """Why, in one word: `unbound_symbol`, `subtask_failure`, `turns`."""
-        return self.fault.entry.task.partition("/")[2]
 
     @property
     def expression(self) -> str:

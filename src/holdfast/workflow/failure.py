@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.workflow.requests import Request
     from holdfast.workflow.syntax import Node
 
-__all__ = ["Failure", "Problem", "misfit"]
+__all__ = ["EvaluationProblem", "Failure", "misfit"]
 
 _SHOWN = 200
 """Characters of the expression in a message."""
@@ -36,7 +36,7 @@ def misfit(message: str) -> Fault:
     return Fault.of("TASK_EVALUATION_FAILED", message, context={"evidence": NOT_CALLED})
 
 
-class Problem(Exception):  # noqa: N818 - it never leaves the machine
+class EvaluationProblem(Exception):  # noqa: N818 - it never leaves the machine
     """Why an expression has no value. Forms and primitives raise it, and the machine looks for the frame that handles it."""
 
     def __init__(
@@ -64,18 +64,20 @@ class Problem(Exception):  # noqa: N818 - it never leaves the machine
         """The fault of the task, tool or function that failed."""
 
     @classmethod
-    def wrong(cls, message: str, why: str = "wrong_type") -> Problem:
+    def wrong(cls, message: str, why: str = "wrong_type") -> EvaluationProblem:
         """Return the problem of an expression that is wrong, whatever its tasks answer."""
         return cls("TASK_EVALUATION_FAILED", message, why=why)
 
     @classmethod
-    def of_call(cls, fault: Fault, request: Request | None) -> Problem:
+    def of_call(cls, fault: Fault, request: Request | None) -> EvaluationProblem:
         """Return the problem of a call that failed."""
         if fault.code == "TASK_EVALUATION_FAILED" and fault.context.get("evidence") == NOT_CALLED:
             # A misfit, now or in the run that stored it.
             return cls.wrong(fault.message, "arity")
         kind = str(getattr(request, "kind", "task"))
         name = str(getattr(request, "name", ""))
+        inputs = getattr(request, "inputs", {})
+        template = getattr(request, "template", None)
         if fault.code in {"TASK_TIMEOUT", "SYS_BUDGET_EXHAUSTED"}:
             # The budget around the call is used up; the call itself may be well.
             return cls(
@@ -85,15 +87,20 @@ class Problem(Exception):  # noqa: N818 - it never leaves the machine
             "subtask": name,
             "subtask_request": {
                 "type": "atomic" if kind in {"task", "template"} else kind,
+                "description": name if template is None else template.description(inputs),
+                **getattr(request, "request", {}),
                 "name": name,
-                "description": name,
                 "inputs": {
-                    **getattr(request, "inputs", {}),
+                    **inputs,
                     **{str(n): value for n, value in enumerate(getattr(request, "args", ()), 1)},
                 },
             },
             "subtask_error": task.write(fault),
+            "nesting_depth": 1 + fault.context.get("nesting_depth", 0),
         }
+        if fault.partial is not None and fault.partial.payload is not None:
+            # The partial result of the workflow itself is its environment.
+            facts["partialOutput"] = fault.partial.payload
         return cls(
             "TASK_EVALUATION_FAILED", f"{kind} {name} failed: {fault.message}", facts, why=f"{kind}_failed", cause=fault
         )
@@ -102,7 +109,7 @@ class Problem(Exception):  # noqa: N818 - it never leaves the machine
 class Failure:
     """A problem with the place where it happened."""
 
-    def __init__(self, problem: Problem, env: Env, node: Node) -> None:
+    def __init__(self, problem: EvaluationProblem, env: Env, node: Node) -> None:
         self.problem = problem
         self.env = env
         self.expression = show(node, _EXPRESSION)

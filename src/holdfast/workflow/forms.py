@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.workflow.environment import MISSING, Env
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.frames import SPECIAL, Arguments, Frame, Sequence, check_count, special
 from holdfast.workflow.requests import Log, Parallel, Template
 from holdfast.workflow.syntax import Form, Symbol, is_list_of_symbols, quoted
@@ -31,7 +31,7 @@ def symbol_at(form: Form, index: int, what: str) -> Symbol:
     """Return the symbol at a place of a form; raise if there is something else."""
     node = form.items[index]
     if not isinstance(node, Symbol) or node.is_keyword:
-        raise Problem.wrong(f"{show(form.items[0])} takes {what}, got {show(node, 60)}", "syntax")
+        raise EvaluationProblem.wrong(f"{show(form.items[0])} takes {what}, got {show(node, 60)}", "syntax")
     return node
 
 
@@ -41,18 +41,22 @@ def clauses_of(form: Form, names: tuple[str, ...], needed: tuple[str, ...]) -> d
     head = show(form.items[0])
     for node in form.items[1:]:
         if not isinstance(node, Form) or not node.items or not isinstance(node.items[0], Symbol):
-            raise Problem.wrong(f"{head} takes clauses such as ({names[0]} …), got {show(node, 60)}", "syntax")
+            raise EvaluationProblem.wrong(
+                f"{head} takes clauses such as ({names[0]} …), got {show(node, 60)}", "syntax"
+            )
         name = node.items[0].name
         if name not in names:
-            raise Problem.wrong(f"{head} takes the clauses {', '.join(names)}; got {name}", "syntax")
+            raise EvaluationProblem.wrong(f"{head} takes the clauses {', '.join(names)}; got {name}", "syntax")
         if name in found:
-            raise Problem.wrong(f"{head} has the clause {name} twice", "syntax")
+            raise EvaluationProblem.wrong(f"{head} has the clause {name} twice", "syntax")
         if len(node.items) != 2:
-            raise Problem.wrong(f"the clause {name} of {head} takes one value, got {len(node.items) - 1}", "syntax")
+            raise EvaluationProblem.wrong(
+                f"the clause {name} of {head} takes one value, got {len(node.items) - 1}", "syntax"
+            )
         found[name] = node
     missing = [name for name in needed if name not in found]
     if missing:
-        raise Problem.wrong(f"{head} needs the clause {missing[0]}", "syntax")
+        raise EvaluationProblem.wrong(f"{head} needs the clause {missing[0]}", "syntax")
     return found
 
 
@@ -153,11 +157,11 @@ def _let(machine: Evaluation, form: Form, env: Env) -> None:
     check_count("let", len(form.items) - 1, 2, None)
     pairs = form.items[1]
     if not isinstance(pairs, Form) or not all(isinstance(pair, Form) and len(pair.items) == 2 for pair in pairs.items):
-        raise Problem.wrong(f"let takes bindings such as ((a 1) (b 2)), got {show(pairs, 60)}", "syntax")
+        raise EvaluationProblem.wrong(f"let takes bindings such as ((a 1) (b 2)), got {show(pairs, 60)}", "syntax")
     names = [symbol_at(Form((form.items[0], pair.items[0])), 1, "names in its bindings") for pair in pairs.items]
     twice = next((name.name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise Problem.wrong(f"let binds {twice} twice", "syntax")
+        raise EvaluationProblem.wrong(f"let binds {twice} twice", "syntax")
     _Let(form, env, names).go_on(machine)
 
 
@@ -210,7 +214,7 @@ class _Set(Frame):
         holder = self.env.holder(name)
         if holder is None:
             message = f"set! changes a name that is bound, and {name} is not; bind it first"
-            raise Problem("TASK_UNBOUND_SYMBOL", message, {"symbol": name}, why="unbound_symbol")
+            raise EvaluationProblem("TASK_UNBOUND_SYMBOL", message, {"symbol": name}, why="unbound_symbol")
         machine.check_strand(f"set! of {name}", holder.owner)
         holder.names[name] = value
         machine.bind(name, value, self.symbol.position)
@@ -243,10 +247,10 @@ def _lambda(machine: Evaluation, form: Form, env: Env) -> None:
     check_count("lambda", len(form.items) - 1, 2, None)
     params = form.items[1]
     if not is_list_of_symbols(params):
-        raise Problem.wrong(f"lambda takes a list of names first, got {show(params, 60)}", "syntax")
+        raise EvaluationProblem.wrong(f"lambda takes a list of names first, got {show(params, 60)}", "syntax")
     names = tuple(symbol.name for symbol in params.items)
     if len(set(names)) < len(names):
-        raise Problem.wrong(f"lambda has a name twice in {show(params, 60)}", "syntax")
+        raise EvaluationProblem.wrong(f"lambda has a name twice in {show(params, 60)}", "syntax")
     machine.give(Closure(names, form.items[2:], env, form))
 
 
@@ -256,7 +260,7 @@ def _recur(machine: Evaluation, form: Form, env: Env) -> None:
     machine.at(form, env)
     closure = env.function()
     if closure is None:
-        raise Problem.wrong("recur stands inside of a lambda only", "syntax")
+        raise EvaluationProblem.wrong("recur stands inside of a lambda only", "syntax")
     Arguments(form, env, closure).go_on(machine)
 
 
@@ -267,13 +271,15 @@ def _defatom(machine: Evaluation, form: Form, env: Env) -> None:
     check_count("defatom", len(form.items) - 1, 2, None)
     symbol = symbol_at(form, 1, "a name first")
     if symbol.name in SPECIAL or symbol.name in machine.operators.tasks:
-        raise Problem.wrong(f"{symbol.name} is taken: it is a form or a registered task", "syntax")
+        raise EvaluationProblem.wrong(f"{symbol.name} is taken: it is a form or a registered task", "syntax")
     machine.check_strand(f"defatom of {symbol.name}", "")
     params: tuple[str, ...] = ()
     options: dict[str, Any] = {}
     for clause in form.items[2:]:
         if not isinstance(clause, Form) or not clause.items or not isinstance(clause.items[0], Symbol):
-            raise Problem.wrong(f"defatom takes clauses such as (instructions …), got {show(clause, 60)}", "syntax")
+            raise EvaluationProblem.wrong(
+                f"defatom takes clauses such as (instructions …), got {show(clause, 60)}", "syntax"
+            )
         name = clause.items[0].name
         if name == "params":
             params = _names_of(clause.items[1:])
@@ -282,7 +288,7 @@ def _defatom(machine: Evaluation, form: Form, env: Env) -> None:
         options[name] = quoted(clause.items[1])
     instructions = options.pop("instructions", None)
     if not isinstance(instructions, str):
-        raise Problem.wrong("defatom needs the clause (instructions …) with a text", "syntax")
+        raise EvaluationProblem.wrong("defatom needs the clause (instructions …) with a text", "syntax")
     template = Template(name=symbol.name, params=params, instructions=instructions, options=options)
     machine.templates[symbol.name] = template
     machine.give(symbol)
@@ -296,7 +302,7 @@ def _names_of(nodes: tuple[Node, ...]) -> tuple[str, ...]:
     for node in nodes:
         name = node.items[0] if isinstance(node, Form) and node.items else node
         if not isinstance(name, Symbol):
-            raise Problem.wrong(f"params takes names, got {show(node, 60)}", "syntax")
+            raise EvaluationProblem.wrong(f"params takes names, got {show(node, 60)}", "syntax")
         names.append(name.name)
     return tuple(names)
 
@@ -306,7 +312,7 @@ def _names_of(nodes: tuple[Node, ...]) -> tuple[str, ...]:
 
 def _function(form: Form, value: Value) -> Value:
     if not isinstance(value, (Closure, Primitive, Reference)):
-        raise Problem.wrong(f"{form.items[0].name} takes a function, got {kind_of(value)}")
+        raise EvaluationProblem.wrong(f"{form.items[0].name} takes a function, got {kind_of(value)}")
     return value
 
 
@@ -314,7 +320,7 @@ def _items(form: Form, value: Value) -> list[Value]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Problem.wrong(f"{form.items[0].name} takes a list, got {kind_of(value)}")
+        raise EvaluationProblem.wrong(f"{form.items[0].name} takes a list, got {kind_of(value)}")
     return value
 
 
@@ -400,9 +406,9 @@ def _map_options(values: list[Value]) -> dict[str, Value]:
     for key, value in zip(values[::2], [*values[1::2], MISSING], strict=False):
         name = key.name[1:] if isinstance(key, Symbol) and key.is_keyword else ""
         if name not in {"limit", "collect"} or value is MISSING:
-            raise Problem.wrong(f"map takes :limit and :collect with a value, got {show(key, 60)}", "syntax")
+            raise EvaluationProblem.wrong(f"map takes :limit and :collect with a value, got {show(key, 60)}", "syntax")
         if name == "limit" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise Problem.wrong(f"map :limit takes a whole number from 1, got {show(value, 60)}")
+            raise EvaluationProblem.wrong(f"map :limit takes a whole number from 1, got {show(value, 60)}")
         options[name] = value
     return options
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.syntax import Form, Symbol
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def check_count(name: str, count: int, least: int, most: int | None) -> None:
         expected = f"{least}" if least else "no"
     else:
         expected = f"{least} to {most}"
-    raise Problem.wrong(f"{name} takes {expected} argument{'' if expected == '1' else 's'}, got {count}", "arity")
+    raise EvaluationProblem.wrong(
+        f"{name} takes {expected} argument{'' if expected == '1' else 's'}, got {count}", "arity"
+    )
 
 
 class Evaluation(Protocol):

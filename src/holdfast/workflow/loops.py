@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.workflow.environment import Env
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.forms import clauses_of
 from holdfast.workflow.frames import Frame, check_count, special
 from holdfast.workflow.syntax import Form, Symbol
@@ -43,7 +43,7 @@ _ITERATIVE = ("max-iterations", "initial-input", "test-command", "executor", "va
 
 def _count(what: str, value: Value) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise Problem.wrong(f"{what} takes a whole number from 0 to {_MOST:,}, got {show(value, 60)}")
+        raise EvaluationProblem.wrong(f"{what} takes a whole number from 0 to {_MOST:,}, got {show(value, 60)}")
     return value
 
 
@@ -128,7 +128,7 @@ class _LoopClauses(Frame):
         functions = self.values[2 if is_director else 3 :]
         for phase, fn in zip((_DIRECTOR if is_director else _ITERATIVE)[-len(functions) :], functions, strict=True):
             if not isinstance(fn, (Closure, Primitive, Reference)):
-                raise Problem.wrong(f"{phase} of {name} is a function, got {kind_of(fn)}")
+                raise EvaluationProblem.wrong(f"{phase} of {name} is a function, got {kind_of(fn)}")
         if count == 0:
             machine.give([])
             return
@@ -216,7 +216,7 @@ def _decision(value: Value) -> tuple[str, Value]:
         if word in {"continue", "stop"}:
             return str(word), value[1]
     message = f"the controller returns (list 'continue input) or (list 'stop value), got {show(value, 80)}"
-    raise Problem.wrong(message, "loop_decision")
+    raise EvaluationProblem.wrong(message, "loop_decision")
 
 
 def _kept(value: Value) -> Any:

@@ -21,11 +21,11 @@ from holdfast.faults import REDACTOR, Fault, HoldfastError
 from holdfast.workflow import forms, loops, recovery  # noqa: F401 - they fill the table of special forms
 from holdfast.workflow.calls import begin_call, named
 from holdfast.workflow.environment import MISSING, Env
-from holdfast.workflow.failure import Failure, Problem
+from holdfast.workflow.failure import EvaluationProblem, Failure
 from holdfast.workflow.frames import SPECIAL, Arguments, CallWith, Operator, Sequence, check_count
 from holdfast.workflow.meter import Limits, Meter
 from holdfast.workflow.primitives import CONSTANTS, PRIMITIVES, user_primitives
-from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Operators, Parallel, Pause
+from holdfast.workflow.requests import Binding, Bound, CallRequest, Escalate, Operators, Parallel, PauseRequest
 from holdfast.workflow.syntax import Form, Position, Symbol
 from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, show
 
@@ -111,14 +111,14 @@ class Machine:
             try:
                 if self._evaluate(end):
                     break
-            except Problem as problem:
+            except EvaluationProblem as problem:
                 self._unwind(problem)
         if self.is_done and self.failure is None and self.parent is None:
             try:
                 self.meter.expanded(self.value)
-            except Problem as problem:
+            except EvaluationProblem as problem:
                 self._unwind(problem)
-        return self._request or (None if self.is_done else Pause())
+        return self._request or (None if self.is_done else PauseRequest())
 
     def resume(self, answer: Value = None) -> Request | None:
         """Go on with the answer to the last request; for requests without an answer, leave it out.
@@ -127,22 +127,22 @@ class Machine:
         """
         self._check_runs()
         request, self._request = self._request, None
-        if isinstance(request, (Call, Parallel, Escalate)):
+        if isinstance(request, (CallRequest, Parallel, Escalate)):
             self.has_news = True
             try:
                 # The results of strands were counted when they were made.
                 is_own = isinstance(request, Parallel)
                 self.give(self.meter.made(answer) if is_own else self.meter.received(answer))
-            except Problem as problem:
+            except EvaluationProblem as problem:
                 self._unwind(problem)
         return self.run()
 
-    def fail(self, fault: Fault) -> Request | None:
-        """Go on after the last request has failed. Raises as `resume` does."""
+    def fail(self, fault: Fault, call: CallRequest | None = None) -> Request | None:
+        """Go on after the last request has failed; `call` is the request as it was made. Raises as `resume` does."""
         self._check_runs()
         request, self._request = self._request, None
         self.has_news = True
-        self._unwind(Problem.of_call(fault, request))
+        self._unwind(EvaluationProblem.of_call(fault, call or request))
         return self.run()
 
     def _check_runs(self) -> None:
@@ -160,7 +160,7 @@ class Machine:
 
     def will_catch(self, fault: Fault) -> bool:
         """Whether the program itself handles a failure of the last request: with `try`, `retry`, `fallback` or `map`."""
-        return self._handles(Failure(Problem.of_call(fault, self._request), self._at, self._node))
+        return self._handles(Failure(EvaluationProblem.of_call(fault, self._request), self._at, self._node))
 
     def will_catch_strand(self, strand: Machine) -> bool:
         """Whether the program handles the failure of a strand of the last request."""
@@ -276,7 +276,9 @@ class Machine:
             Arguments(form, env, fn).go_on(self)
         else:
             self.at(form, env)
-            raise Problem.wrong(f"expected a function at the head of the list, got {kind_of(fn)}", "not_callable")
+            raise EvaluationProblem.wrong(
+                f"expected a function at the head of the list, got {kind_of(fn)}", "not_callable"
+            )
 
     def call(self, fn: Value, values: list[Value], form: Form, env: Env) -> None:
         """Call a function with values."""
@@ -295,7 +297,7 @@ class Machine:
             self.perform(fn, tuple(self.meter.plain(value) for value in values), {}, form, env)
         else:
             self.at(form, env)
-            raise Problem.wrong(f"expected a function, got {kind_of(fn)}", "not_callable")
+            raise EvaluationProblem.wrong(f"expected a function, got {kind_of(fn)}", "not_callable")
 
     def perform(self, fn: Reference, args: tuple[Any, ...], inputs: dict[str, Any], form: Form, env: Env) -> None:
         """Ask for a call of a task, tool or function."""
@@ -305,7 +307,7 @@ class Machine:
             self._charge_turn(scope)
         args, inputs, misfit = named(self, fn, args, inputs)
         self.ask(
-            Call(
+            CallRequest(
                 kind=fn.kind,
                 name=fn.name,
                 args=args,
@@ -360,7 +362,7 @@ class Machine:
         """Raise if something is changed that strands beside this one see too."""
         if len(owner) < len(self.path):
             message = f"{what} is not possible inside of map, because other items run at the same time; return a value"
-            raise Problem.wrong(message, "shared")
+            raise EvaluationProblem.wrong(message, "shared")
 
     # --- the steps ---
 
@@ -383,7 +385,7 @@ class Machine:
             if kind is Form:
                 if len(stack) > deepest:
                     message = f"Calls are nested deeper than {deepest:,}"
-                    raise Problem("TASK_DEPTH_EXCEEDED", message, {"limit": deepest}, is_fatal=True)
+                    raise EvaluationProblem("TASK_DEPTH_EXCEEDED", message, {"limit": deepest}, is_fatal=True)
                 self._begin(node, self._at)
             else:
                 self.give(self.look_up(node, self._at) if kind is Symbol else node)
@@ -404,9 +406,11 @@ class Machine:
         if type(head) is Form:
             self.stack.append(Operator(form, env))
             return self.evaluate(head, env)
-        raise Problem.wrong(f"expected a function at the head of the list, got {kind_of(head)}", "not_callable")
+        raise EvaluationProblem.wrong(
+            f"expected a function at the head of the list, got {kind_of(head)}", "not_callable"
+        )
 
-    def _unbound(self, name: str, env: Env) -> Problem:
+    def _unbound(self, name: str, env: Env) -> EvaluationProblem:
         known = {
             *env.bound(),
             *SPECIAL,
@@ -417,18 +421,20 @@ class Machine:
         }
         near = get_close_matches(name, sorted(known | self.operators.functions), 1)
         message = f"the symbol {name} is not bound" + (f"; did you mean {near[0]}?" if near else "")
-        return Problem("TASK_UNBOUND_SYMBOL", message, {"symbol": name}, why="unbound_symbol")
+        return EvaluationProblem("TASK_UNBOUND_SYMBOL", message, {"symbol": name}, why="unbound_symbol")
 
     def _out_of_steps(self) -> None:
         limit = self.meter.limits.steps
         message = f"The workflow used its {limit:,} steps"
-        raise Problem("TASK_LOOP_BOUND", message, {"used": limit, "limit": limit}, is_fatal=True)
+        raise EvaluationProblem("TASK_LOOP_BOUND", message, {"used": limit, "limit": limit}, is_fatal=True)
 
     def _charge_turn(self, scope: BudgetScope) -> None:
         use = self.scope_use[scope.id]
         if scope.turns is not None and use[1] >= scope.turns:
             message = f"The budget of {scope.turns} turns is used"
-            raise Problem("TASK_TURNS_EXHAUSTED", message, {"used": use[1], "limit": scope.turns}, budget=scope.id)
+            raise EvaluationProblem(
+                "TASK_TURNS_EXHAUSTED", message, {"used": use[1], "limit": scope.turns}, budget=scope.id
+            )
         use[1] += 1
 
     def _check_steps(self) -> None:
@@ -436,9 +442,9 @@ class Machine:
             if scope.steps is not None and self.meter.steps - self.scope_use[scope.id][0] > scope.steps:
                 message = f"The budget of {scope.steps:,} steps is used"
                 used = {"used": scope.steps, "limit": scope.steps}
-                raise Problem("TASK_LOOP_BOUND", message, used, budget=scope.id)
+                raise EvaluationProblem("TASK_LOOP_BOUND", message, used, budget=scope.id)
 
-    def _unwind(self, problem: Problem) -> None:
+    def _unwind(self, problem: EvaluationProblem) -> None:
         self._unwind_failure(Failure(problem, self._at, self._node))
 
     def _unwind_failure(self, failure: Failure) -> None:
@@ -450,7 +456,7 @@ class Machine:
                 continue
             try:
                 return frame.handle(self, failure)
-            except Problem as another:
+            except EvaluationProblem as another:
                 failure = Failure(another, self._at, self._node)
         self.failure = failure
         return None
@@ -460,4 +466,4 @@ def _run(fn: Primitive, meter: Meter, values: list[Value]) -> Value:
     try:
         return fn.run(meter, *values) if fn.needs_meter else fn.run(*values)
     except (ArithmeticError, RecursionError) as error:
-        raise Problem.wrong(f"{fn.name}: {error}", "overflow") from error
+        raise EvaluationProblem.wrong(f"{fn.name}: {error}", "overflow") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.values import CELL, plain, size_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Meter:
             self._check(len(value), self.limits.characters, "characters of one text")
             self.cells += len(value) // CELL
         elif isinstance(value, int) and value.bit_length() > _BITS:
-            raise Problem("TASK_OUTPUT_EXHAUSTED", "A number has more than 1,233 digits", {"limit": _BITS})
+            raise EvaluationProblem("TASK_OUTPUT_EXHAUSTED", "A number has more than 1,233 digits", {"limit": _BITS})
         self._check(self.cells, self.limits.cells, "values made by the workflow")
         return value
 
@@ -100,4 +100,4 @@ class Meter:
     def _check(self, used: int, limit: int, what: str) -> None:
         if used > limit:
             message = f"The workflow needs {used:,} of {limit:,} {what}"
-            raise Problem("TASK_OUTPUT_EXHAUSTED", message, {"used": used, "limit": limit}, is_fatal=True)
+            raise EvaluationProblem("TASK_OUTPUT_EXHAUSTED", message, {"used": used, "limit": limit}, is_fatal=True)

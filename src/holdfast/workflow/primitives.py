@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.syntax import Symbol
 from holdfast.workflow.values import Primitive, equal, kind_of, show
 
@@ -54,16 +54,16 @@ def user_primitives(operators: Operators) -> dict[str, Primitive]:
 def _run_users(name: str, run: Callable[..., Value], operators: Operators, meter: Meter, *values: Value) -> Value:
     try:
         return meter.received(run(*(meter.plain(value) for value in values)))
-    except Problem:
+    except EvaluationProblem:
         raise
     except Exception as error:
         message = f"{name} raised {type(error).__name__}: {error}"
         cause = None if operators.fault_of is None else operators.fault_of(error)
-        raise Problem("TASK_EVALUATION_FAILED", message, why="primitive_failed", cause=cause) from error
+        raise EvaluationProblem("TASK_EVALUATION_FAILED", message, why="primitive_failed", cause=cause) from error
 
 
-def _wrong(name: str, expected: str, value: Value) -> Problem:
-    return Problem.wrong(f"{name} takes {expected}, got {kind_of(value)}: {show(value, 60)}")
+def _wrong(name: str, expected: str, value: Value) -> EvaluationProblem:
+    return EvaluationProblem.wrong(f"{name} takes {expected}, got {kind_of(value)}: {show(value, 60)}")
 
 
 def _number(name: str, value: Value) -> int | float:
@@ -124,7 +124,7 @@ def _multiply(*values: Value) -> Value:
     for value in values:
         factor = _number("*", value)
         if isinstance(total, int) and isinstance(factor, int) and total.bit_length() + factor.bit_length() > _BITS:
-            raise Problem("TASK_OUTPUT_EXHAUSTED", "A number has more than 1,233 digits", {"limit": _BITS})
+            raise EvaluationProblem("TASK_OUTPUT_EXHAUSTED", "A number has more than 1,233 digits", {"limit": _BITS})
         total *= factor
     return total
 
@@ -136,11 +136,11 @@ def _divide(first: Value, *rest: Value) -> Value:
     for value in rest:
         divisor = _number("/", value)
         if divisor == 0:
-            raise Problem.wrong("/ by zero", "division_by_zero")
+            raise EvaluationProblem.wrong("/ by zero", "division_by_zero")
         try:
             total = total / divisor
         except OverflowError:
-            raise Problem.wrong("/ gives a number that is too large", "overflow") from None
+            raise EvaluationProblem.wrong("/ gives a number that is too large", "overflow") from None
     return total
 
 
@@ -166,7 +166,7 @@ _compare(">=", lambda a, b: a >= b, "(>= 2 2 1): whether no number or text is la
 def _mod(number: Value, divisor: Value) -> Value:
     """(mod 7 3): what is left after a division, 1."""
     if _whole("mod", divisor) == 0:
-        raise Problem.wrong("mod by zero", "division_by_zero")
+        raise EvaluationProblem.wrong("mod by zero", "division_by_zero")
     return _whole("mod", number) % _whole("mod", divisor)
 
 
@@ -228,7 +228,7 @@ def _make_list(*values: Value) -> Value:
 def _make_dict(*values: Value) -> Value:
     """(dict "name" name "size" 3): a dict of names and values."""
     if len(values) % 2:
-        raise Problem.wrong(f"dict takes names and values in pairs, got {len(values)} arguments", "arity")
+        raise EvaluationProblem.wrong(f"dict takes names and values in pairs, got {len(values)} arguments", "arity")
     return {_text("dict", name): value for name, value in zip(values[::2], values[1::2], strict=True)}
 
 
@@ -361,7 +361,7 @@ def _split(meter: Meter, value: Value, between: Value = None) -> Value:
         return text.split()
     separator = _text("split", between)
     if not separator:
-        raise Problem.wrong("split takes a text that is not empty as its second argument")
+        raise EvaluationProblem.wrong("split takes a text that is not empty as its second argument")
     meter.expect_items(text.count(separator) + 1)
     return text.split(separator)
 
@@ -378,7 +378,7 @@ def _json(meter: Meter, value: Value) -> str:
     try:
         return msgspec.json.encode(meter.plain(value)).decode()
     except (RecursionError, TypeError, ValueError, OverflowError) as error:
-        raise Problem.wrong(f"a value cannot be written as JSON: {error}") from error
+        raise EvaluationProblem.wrong(f"a value cannot be written as JSON: {error}") from error
 
 
 @_primitive("parse-json", least=1, most=1, needs_meter=True)
@@ -387,7 +387,7 @@ def _parse_json(meter: Meter, value: Value) -> Value:
     try:
         return meter.received(msgspec.json.decode(_text("parse-json", value)))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Problem.wrong(f"parse-json takes JSON: {error}", "not_json") from error
+        raise EvaluationProblem.wrong(f"parse-json takes JSON: {error}", "not_json") from error
 
 
 # --- failures ---
@@ -397,4 +397,4 @@ def _parse_json(meter: Meter, value: Value) -> Value:
 def _error(meter: Meter, message: Value, value: Value = None) -> Value:
     """(error "no plan" details): fail. `try` and `fallback` handle it, and the value is in the failure."""
     text = message if isinstance(message, str) else show(message, 200)
-    raise Problem("TASK_EVALUATION_FAILED", text, {"value": meter.plain(value)}, why="raised")
+    raise EvaluationProblem("TASK_EVALUATION_FAILED", text, {"value": meter.plain(value)}, why="raised")

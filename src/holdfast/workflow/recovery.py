@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.workflow.environment import Env
-from holdfast.workflow.failure import Problem
+from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.forms import clauses_of, symbol_at
 from holdfast.workflow.frames import Frame, Sequence, check_count, special
-from holdfast.workflow.requests import BudgetScope, Escalate, Later, Wait
+from holdfast.workflow.requests import BudgetScope, Escalate, Later, WaitRequest
 from holdfast.workflow.syntax import Form, Symbol
 from holdfast.workflow.values import show
 
@@ -43,10 +43,10 @@ def _try(machine: Evaluation, form: Form, env: Env) -> None:
     check_count("try", len(form.items) - 1, 2, None)
     catch = form.items[-1]
     if not _is_clause(catch, "catch") or len(catch.items) < 3:
-        raise Problem.wrong("try ends with (catch (failure) handler …)", "syntax")
+        raise EvaluationProblem.wrong("try ends with (catch (failure) handler …)", "syntax")
     param = catch.items[1]
     if not isinstance(param, Form) or len(param.items) != 1:
-        raise Problem.wrong(f"catch takes one name in a list, got {show(param, 60)}", "syntax")
+        raise EvaluationProblem.wrong(f"catch takes one name in a list, got {show(param, 60)}", "syntax")
     name = symbol_at(Form((catch.items[0], param.items[0])), 1, "one name in a list").name
     machine.push(_Catch(name, catch.items[2:], env))
     Sequence(form.items[1:-1], env).go_on(machine)
@@ -158,13 +158,13 @@ class _Options(Frame):
 
 def _attempts(form: str, value: Value) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_ATTEMPTS:
-        raise Problem.wrong(f"{form} takes 1 to {_MOST_ATTEMPTS} attempts, got {show(value, 60)}")
+        raise EvaluationProblem.wrong(f"{form} takes 1 to {_MOST_ATTEMPTS} attempts, got {show(value, 60)}")
     return value
 
 
 def _number(what: str, value: Value, most: float = _LONGEST_DELAY_S) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise Problem.wrong(f"the {what} is a number from 0 to {most:.0f}, got {show(value, 60)}")
+        raise EvaluationProblem.wrong(f"the {what} is a number from 0 to {most:.0f}, got {show(value, 60)}")
     return float(value)
 
 
@@ -189,7 +189,7 @@ class _Retry(Frame):
         delay, self.delay = self.delay, min(_LONGEST_DELAY_S, self.delay * self.backoff)
         self.begin(machine)
         if delay:
-            machine.ask(Wait(delay))
+            machine.ask(WaitRequest(delay))
 
     def begin(self, machine: Evaluation) -> None:
         self.left -= 1
@@ -209,7 +209,9 @@ def _retry_later(machine: Evaluation, form: Form, env: Env) -> None:
     check_count("retry-later", len(form.items) - 1, 2, None)
     given = form.items[1]
     if not isinstance(given, Form) or not given.items:
-        raise Problem.wrong(f"retry-later takes options such as ((after 3600)), got {show(given, 60)}", "syntax")
+        raise EvaluationProblem.wrong(
+            f"retry-later takes options such as ((after 3600)), got {show(given, 60)}", "syntax"
+        )
     clauses = clauses_of(Form((form.items[0], *given.items)), _LATER, ("after",))
     _with_options(machine, form, env, clauses, _begin_later)
 
@@ -220,7 +222,7 @@ def _begin_later(machine: Evaluation, form: Form, env: Env, given: dict[str, Val
     backoff = _number("backoff of retry-later", given.get("backoff", 1))
     asks = given.get("ask", False)
     if not isinstance(asks, bool):
-        raise Problem.wrong(f"ask of retry-later is true or false, got {show(asks, 60)}")
+        raise EvaluationProblem.wrong(f"ask of retry-later is true or false, got {show(asks, 60)}")
     _RetryLater(form, env, attempts, after, backoff, asks=asks).begin(machine)
 
 
@@ -282,7 +284,7 @@ def _with_budget(machine: Evaluation, form: Form, env: Env) -> None:
     check_count("with-budget", len(form.items) - 1, 2, None)
     given = form.items[1]
     if not isinstance(given, Form) or not given.items:
-        raise Problem.wrong(f"with-budget takes limits such as ((turns 5)), got {show(given, 60)}", "syntax")
+        raise EvaluationProblem.wrong(f"with-budget takes limits such as ((turns 5)), got {show(given, 60)}", "syntax")
     clauses = clauses_of(Form((form.items[0], *given.items)), _BUDGET, ())
     machine.push(_BudgetLimits(form, env, tuple(clauses)))
     machine.evaluate(Form((Symbol("list"), *(clause.items[1] for clause in clauses.values()))), env)
@@ -302,7 +304,9 @@ class _BudgetLimits(Frame):
         for name, limit in limits.items():
             is_number = isinstance(limit, (int, float) if name in {"seconds", "usd"} else int)
             if not is_number or isinstance(limit, bool) or limit < 0:
-                raise Problem.wrong(f"the limit {name} of with-budget is a number from 0, got {show(limit, 60)}")
+                raise EvaluationProblem.wrong(
+                    f"the limit {name} of with-budget is a number from 0, got {show(limit, 60)}"
+                )
         scope = BudgetScope(id=f"{machine.path}budget-{machine.number('budget')}", **limits)
         machine.push(_Spending(machine.scopes))
         machine.enter_budget(scope)

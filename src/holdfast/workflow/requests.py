@@ -5,7 +5,7 @@ Invariant: a request holds everything that is needed to perform it. The machine 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,16 +17,16 @@ __all__ = [
     "Binding",
     "Bound",
     "BudgetScope",
-    "Call",
+    "CallRequest",
     "Escalate",
     "Later",
     "Log",
     "Operators",
     "Parallel",
-    "Pause",
+    "PauseRequest",
     "Request",
     "Template",
-    "Wait",
+    "WaitRequest",
 ]
 
 
@@ -44,6 +44,13 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         text = self.instructions
         for name, value in inputs.items():
             text = text.replace(f"{{{{{name}}}}}", value if isinstance(value, str) else _json(value))
+        return text
+
+    def description(self, inputs: Iterable[str]) -> str:
+        """Return the instructions as the prompt of a task, in which a place is `{name}` and a brace is doubled."""
+        text = self.instructions.replace("{", "{{").replace("}", "}}")
+        for name in inputs:
+            text = text.replace(f"{{{{{{{{{name}}}}}}}}}", f"{{{name}}}")
         return text
 
 
@@ -65,12 +72,14 @@ class BudgetScope(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Call a task, a tool, a function, the context or a program. The answer is its result, or a fault."""
 
     kind: str
     """One of `CallKind`."""
     name: str
+    request: dict[str, Any] = {}
+    """That of the task which is registered under the name, if it is one."""
     inputs: dict[str, Any] = {}
     """Named arguments, as JSON values."""
     args: tuple[Any, ...] = ()
@@ -109,7 +118,7 @@ class Log(msgspec.Struct, frozen=True):
     position: Position
 
 
-class Wait(msgspec.Struct, frozen=True):
+class WaitRequest(msgspec.Struct, frozen=True):
     """Wait before the next attempt. There is no answer."""
 
     seconds: float
@@ -134,7 +143,7 @@ class Escalate(msgspec.Struct, frozen=True, kw_only=True):
     """How often it failed."""
 
 
-class Pause(msgspec.Struct, frozen=True):
+class PauseRequest(msgspec.Struct, frozen=True):
     """Nothing to perform: the machine has used its slice, and others may run."""
 
 
@@ -152,7 +161,7 @@ class Parallel(msgspec.Struct, frozen=True):
     scopes: tuple[BudgetScope, ...] = ()
 
 
-Request: TypeAlias = Call | Bound | Log | Wait | Later | Escalate | Pause | Parallel
+Request: TypeAlias = CallRequest | Bound | Log | WaitRequest | Later | Escalate | PauseRequest | Parallel
 
 
 class Operators(msgspec.Struct, frozen=True, kw_only=True):

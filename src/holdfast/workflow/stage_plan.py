@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END",
-    "Abort",
+    "AbortChain",
     "BranchEnded",
-    "Chain",
-    "Finish",
+    "FinishChain",
     "Go",
     "Graph",
     "Move",
-    "Node",
+    "PlanNode",
     "PutOff",
     "Resolution",
     "RunSiblings",
     "RunStage",
+    "StageChain",
     "sibling_failed",
 ]
 
@@ -75,7 +75,7 @@ class Go(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidError.saying(where, "{nextStages, execution, join}", str(error)) from None
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     """A stage, as far as the plan knows it."""
 
     id: str
@@ -110,7 +110,7 @@ class RunSiblings(msgspec.Struct, frozen=True):
         return self.begun[place] if self.begun else self.number
 
 
-class Finish(msgspec.Struct, frozen=True):
+class FinishChain(msgspec.Struct, frozen=True):
     """The chain has ended well."""
 
 
@@ -126,7 +126,7 @@ class PutOff(msgspec.Struct, frozen=True):
     """Whether only a person may say that it is executed again: what it did may have happened."""
 
 
-class Abort(msgspec.Struct, frozen=True):
+class AbortChain(msgspec.Struct, frozen=True):
     """The workflow has failed."""
 
     stage: str
@@ -135,7 +135,7 @@ class Abort(msgspec.Struct, frozen=True):
     """Whether it must not be executed again: what it did may have happened."""
 
 
-Move: TypeAlias = RunStage | RunSiblings | Finish | PutOff | Abort
+Move: TypeAlias = RunStage | RunSiblings | FinishChain | PutOff | AbortChain
 
 
 class BranchEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,7 +162,7 @@ class Graph:
     TASK_JOIN_DANGLING for a join that no parallel plan leads to; and `InvalidError` for ids that are not there or are there twice.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[PlanNode]) -> None:
         if not nodes:
             raise InvalidError.saying("stages", "at least one stage", "none")
         self.nodes = {node.id: node for node in nodes}
@@ -218,7 +218,7 @@ class Graph:
         return next((each for each in later if each not in self._fanned), None)
 
 
-class Chain:
+class StageChain:
     """The way through the stages, or through one branch of parallel ones.
 
         chain = Chain(graph)
@@ -241,9 +241,9 @@ class Chain:
         """What a sequential plan has named, and has not run yet."""
         self.number = 0
 
-    def branch(self, move: RunSiblings, place: int) -> Chain:
+    def branch(self, move: RunSiblings, place: int) -> StageChain:
         """Return the way of one of parallel stages. What it executes counts here too."""
-        branch = Chain(self._graph, first=move.stages[place], reserved=self.reserved | {move.join})
+        branch = StageChain(self._graph, first=move.stages[place], reserved=self.reserved | {move.join})
         branch._bound = self._bound
         return branch
 
@@ -288,14 +288,14 @@ class Chain:
         """Return what the resolution of a failed stage says; None: go on without it."""
         if self._first is not None:
             # One failure ends all siblings. The chain around them asks the stage's resolution.
-            return Abort(end.failed, fault, end.is_final)
+            return AbortChain(end.failed, fault, end.is_final)
         match self._graph.nodes[end.failed].resolution:
             case "skip":
                 return None
             case "retry-later":
                 return PutOff(end.failed, self.number, fault, (end.stage, *end.failed_too), end.is_final)
             case "abort-workflow":
-                return Abort(end.failed, fault, end.is_final)
+                return AbortChain(end.failed, fault, end.is_final)
 
     def _onward(self, stage: str, plan: Go | None) -> Move:
         if plan is not None and plan.execution == "parallel":
@@ -308,13 +308,13 @@ class Chain:
             return RunSiblings(plan.stages, plan.join, self._counted(0))
         if plan is not None:
             if not plan.stages:
-                return Finish()
+                return FinishChain()
             self._queue[:0] = plan.stages
         if self._queue:
             return self._run(self._queue.pop(0))
         # A branch ends where nothing leads on: what follows in the list belongs to another way.
         following = None if self._first is not None else self._graph.after(stage)
-        return Finish() if following is None else self._run(following)
+        return FinishChain() if following is None else self._run(following)
 
     def _run(self, stage: str) -> RunStage:
         self._check_no_join(stage)

@@ -204,6 +204,23 @@ test("a token may be a function, which is asked before each connection", async (
   client.close();
 });
 
+test("a token that cannot be fetched now, or not soon, is fetched for the next attempt", async () => {
+  let asked = 0;
+  const token = async () => {
+    if (++asked === 1) throw new TypeError("fetch failed");
+    if (asked === 2) await new Promise(() => {});
+    return "token";
+  };
+  const { client } = connected({ token, connectTimeout: 0.05 });
+  const sent = client.join(name(), { create: true }).send("a");
+  while (asked < 2 || client.status !== "reconnecting") await once(client, "attempt");
+  assert.equal(client.fault.code, "CONN_TIMEOUT");
+  client.wake();
+  assert.ok((await sent) >= 1);
+  assert.equal(asked, 3);
+  client.close();
+});
+
 test("a session that does not exist is told, and its messages are not sent later", async () => {
   const { client } = connected();
   const session = client.join(name());

@@ -1,7 +1,7 @@
 """The bridge: fifty clients on loopback sockets talk to their agents; one client, stranger, hook or agent misbehaves.
 
-Three processes: the server, the neighbours, and the intruder. Every neighbour has a token for sessions of its own. The hostile member
-has a token for other sessions, one that may only look, a token for hooks, or none, and comes from the same address.
+Three processes: the server, the neighbours, and the intruder. Every neighbour has a token for sessions of its own, or in a household for all
+of them, as `holdfast tokens create` makes it. The hostile member has a token for other sessions, one that may only look, a token for hooks, or none, and comes from the same address.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def warm() -> None:
 class Keys:
     """The tokens of a world, made before the processes part."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, is_household: bool) -> None:
         self.tokens = Tokens()
+        own = [(f"n{who}", *(f"n{who}-{turn}" for turn in range(9))) for who in range(count)]
         self.ordinary = [
-            self.tokens.create(f"n{who}", sessions=(f"n{who}", *(f"n{who}-{turn}" for turn in range(9)))).text
-            for who in range(count)
+            self.tokens.create(f"n{who}", sessions=None if is_household else own[who]).text for who in range(count)
         ]
         self.hook = self.tokens.create("hooks", kind="hook").text
         self.foe = intruder.Tokens(
@@ -57,9 +57,9 @@ class Keys:
 
 
 def play(world: World, *, alone: bool) -> Played:
-    keys = Keys(world.neighbours)
+    keys = Keys(world.neighbours, is_household=world.shape == "household")
     with tempfile.TemporaryDirectory() as folder:
-        place = folder if world.shape == "sqlite" else ""
+        place = "" if world.shape == "memory" else folder
         server, url = _start_server(keys, place)
         foe = 0
         try:
@@ -118,6 +118,10 @@ async def agent(turn: Turn) -> AsyncIterator[str]:
         yield f"{rest} " + "x" * LONG
     elif word == "ask":
         yield f"{rest}: {'yes' if await turn.approve(f'Really {rest}?') else 'no'}"
+    elif word == "twice":
+        yield f"{rest}: {[await turn.approve(f'Really {rest} {again}?') for again in (1, 2)]}"
+    elif word == "mishap":
+        await MISHAPS[rest](turn, 1)
     elif word in UNLUCKY:
         await UNLUCKY[word](turn, int(rest or 1))
         yield "survived"
@@ -212,6 +216,25 @@ UNLUCKY = {
 }  # fmt: skip
 
 
+class OddError(BaseException):
+    """What a library may raise that is no `Exception`."""
+
+
+async def _odd(turn: Turn, strength: int) -> None:
+    raise OddError
+
+
+async def _foreign(turn: Turn, strength: int) -> None:
+    task = asyncio.create_task(asyncio.sleep(9))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+MISHAPS = {"cancels": _cancels, "exits": _exits, "interrupts": _interrupts, "odd": _odd, "foreign": _foreign}
+"""What may happen to the agent of a neighbour, too: its turn ends, and the next message is answered."""
+
+
 class _Person:
     """A neighbour: a client with a session, who reads what comes."""
 
@@ -227,7 +250,9 @@ class _Person:
         async for message in self.session:
             match message:
                 case Question(id=id_, prompt=prompt) if prompt in self.answers:
-                    await self.session.answer(id_, self.answers[prompt])
+                    # A double click. The second one counts for nothing, whether or not the server says so.
+                    clicks = (self.session.answer(id_, self.answers[prompt]) for _ in range(2))
+                    await asyncio.gather(*clicks, return_exceptions=True)
                 case Text(text=text):
                     said += text
                 case SessionEvent(event="turn_ended"):
@@ -259,7 +284,9 @@ class _Room:
         self.http = httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=20)
 
     async def perform(self, clock: FairClock) -> Any:
-        jobs: dict[str, Any] = {name: getattr(self, name) for name in ("echo", "ask", "long", "hook", "events", "new")}
+        jobs: dict[str, Any] = {
+            name: getattr(self, name) for name in ("echo", "ask", "long", "hook", "events", "new", "mishap", "twice")
+        }
         jobs |= {"return": self.come_back, "list": self.sessions}
         async with self.http, asyncio.TaskGroup() as group:
             self.group = group
@@ -289,6 +316,19 @@ class _Room:
         right = (who + turn) % 2 == 0
         person.answers[f"Really {who} {turn}?"] = right
         await person.say(f"ask {who} {turn}", f"{who} {turn}: {'yes' if right else 'no'}")
+
+    async def twice(self, who: int, turn: int) -> None:
+        """Answer two questions, one yes and one no: a double click on the first is no answer to the second."""
+        person = await self.person(who)
+        first = (who + turn) % 2 == 0
+        person.answers |= {f"Really {who} {turn} 1?": first, f"Really {who} {turn} 2?": not first}
+        await person.say(f"twice {who} {turn}", f"{who} {turn}: {[first, not first]}")
+
+    async def mishap(self, who: int, turn: int) -> None:
+        """The neighbour's own agent goes wrong. It is told, and the next message is answered."""
+        person = await self.person(who)
+        await person.say(f"mishap {list(MISHAPS)[(who + turn) % len(MISHAPS)]}", "")
+        await self.echo(who, turn)
 
     async def long(self, who: int, turn: int) -> None:
         person = await self.person(who)
@@ -325,7 +365,7 @@ class _Room:
         listed = {each.session_id for each in await person.client.sessions()}
         if f"n{who}" not in listed:
             raise WrongError(f"n{who} is not in {sorted(listed)}")
-        if any(not each.startswith(f"n{who}") for each in listed):
+        if self.world.shape != "household" and any(not each.startswith(f"n{who}") for each in listed):
             raise WrongError(f"n{who} sees {sorted(listed)}")
 
     async def hook(self, who: int, turn: int) -> None:

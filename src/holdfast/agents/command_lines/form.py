@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.agents.command_lines import acp, claude, codex
 from holdfast.agents.command_lines.plain import PlainLines
-from holdfast.agents.command_lines.report import LineReader
+from holdfast.agents.command_lines.report import LineReader, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class Guessing(LineReader):
 
 def _guessed(line: str) -> FormName:
     try:
-        found: Any = msgspec.json.decode(line)
+        found: Any = json_of(line)
     except (msgspec.DecodeError, RecursionError):
         return "plain"
     if not isinstance(found, dict):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Code
+from holdfast.faults.redaction import whole_escapes
 from holdfast.tools.output import KeptOutput
 
 if TYPE_CHECKING:
     from holdfast.agents.parts import AgentPart
     from holdfast.policies.models.usage import Usage
 
-__all__ = ["LineReader", "ProgramFailure", "Report", "number", "text_of"]
+__all__ = ["LineReader", "ProgramFailure", "Report", "json_of", "number", "text_of"]
 
 _STRAY_CHARS = 8_192
 """How much text that is not part of the form is kept: its end, because a program prints last how it failed."""
@@ -112,7 +113,7 @@ class LineReader:
         if not line.strip():
             return []
         try:
-            found = msgspec.json.decode(line)
+            found = json_of(line)
         except (msgspec.DecodeError, RecursionError):
             return self.read_text(line)
         return self.read_object(found) if isinstance(found, dict) else self.read_text(line)
@@ -128,6 +129,15 @@ class LineReader:
 
     def end(self) -> None:
         """The program has ended by itself, with exit code 0."""
+
+
+def json_of(line: str) -> Any:
+    """Return the value of a line of JSON. Raises `msgspec.DecodeError` and `RecursionError`."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        # The line may be the answer, or a tool call.
+        return msgspec.json.decode(whole_escapes(line))
 
 
 def _joined(first: str, second: str) -> str:

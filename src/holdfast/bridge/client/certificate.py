@@ -15,7 +15,7 @@ import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast.bridge.tls import pin_of
+from holdfast.bridge.access.tls import pin_of
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, InvalidError
 

@@ -57,7 +57,9 @@ class Client:
             await session.send("fix the tests")
             async for message in session: ...
 
-    token: the token, or a function that returns one; it is called before each attempt to connect, so it can return a new one.
+    token: the token, or a function that returns one; it is called before each attempt to connect, so it can return a new one. If the
+        function fails as a network or a service does, or is not done within `connect_timeout`, the attempt has failed and the next one
+        follows. What else it raises is raised.
     outbox: a file in which unacknowledged messages and positions are kept over a restart. One file belongs to one client and one
         bridge. Without it they are kept in memory.
     reconnect: a `Schedule`, or the name of one: `default` goes on for five minutes, `bridge` makes five attempts after 1, 2, 5, 10

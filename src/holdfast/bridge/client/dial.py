@@ -83,7 +83,7 @@ class Dialer:
         self._is_secure = parts.scheme == "wss"
         self._port = parts.port or (443 if self._is_secure else 80)
         options.seconds("connect_timeout", timeout)
-        self._timeout = timeout
+        self.timeout = timeout
         self._pins, self._ca = pins_of(pins), ca
         if known is not None and self._pins:
             raise InvalidError.saying("known_bridges", "a file, or pins", "both")
@@ -101,10 +101,10 @@ class Dialer:
     async def dial(self, address: Address) -> Socket:
         """Connect, with the last address that worked or with one that is looked up anew. Raises `HoldfastError`."""
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 socket = await self._open(address)
         except TimeoutError as error:
-            context = {"host": self.host, "port": self._port, "timeout_s": self._timeout}
+            context = {"host": self.host, "port": self._port, "timeout_s": self.timeout}
             raise HoldfastError(Fault.of("CONN_TIMEOUT", context=context)) from error
         except ssl.SSLError as error:
             raise HoldfastError(await self._tls_fault(error)) from error

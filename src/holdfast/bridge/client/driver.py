@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from holdfast.wire.outbox import AckResult
     from holdfast.wire.reconnect import Address, Schedule
 
-__all__ = ["ConnectionStatus", "Driver", "Member"]
+__all__ = ["ConnectionStatus", "Driver", "MemberSession"]
 
 _LOGGER = logging.getLogger("holdfast.bridge")
 
@@ -70,7 +70,7 @@ class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not connected."""
 
 
-class Member(Protocol):
+class MemberSession(Protocol):
     """A session of the application, as the driver sees it."""
 
     def joined(self, payload: dict[str, Any]) -> None: ...
@@ -131,7 +131,7 @@ class Driver:
         self.ack: dict[str, Any] = {}
         """What the server said of itself when it accepted the client last."""
         self._link: Link | None = None
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, MemberSession] = {}
         self._sends: dict[str, asyncio.Future[AckResult]] = {}
         self._asks: dict[str, asyncio.Future[Envelope]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -164,7 +164,7 @@ class Driver:
         if self.file is not None:
             await self.file.close()
 
-    def join(self, session: str, member: Member, **options: Any) -> None:
+    def join(self, session: str, member: MemberSession, **options: Any) -> None:
         """Join a session for the application."""
         self.check()
         self.perform(self.machine.join(session, **options))
@@ -321,8 +321,20 @@ class Driver:
     async def _current_token(self) -> str:
         if isinstance(self._token, str):
             return self._token
-        found = self._token()
-        return found if isinstance(found, str) else await found
+        try:
+            async with asyncio.timeout(self._dialer.timeout):
+                found = self._token()
+                return found if isinstance(found, str) else await found
+        except HoldfastError:
+            raise
+        except TimeoutError as error:
+            raise HoldfastError(Fault.of("CONN_TIMEOUT", "The function for the token took too long")) from error
+        except Exception as error:
+            # It may fetch the token over the network that has just been lost. What is no failure of a service or a network is a mistake in it.
+            fault = fault_of(error)
+            if fault.retryable and (isinstance(error, OSError) or fault.code != "SYS_UNKNOWN"):
+                raise HoldfastError(fault) from error
+            raise
 
     def _drop(self) -> None:
         link, self._link = self._link, None

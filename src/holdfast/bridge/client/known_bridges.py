@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.bridge.access.private_files import read_private, write_private
 from holdfast.bridge.client.certificate import pins_of
-from holdfast.bridge.private_files import read_private, write_private
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:

@@ -345,6 +345,8 @@ export class Client extends EventTarget {
     const socket = { closed: false };
     this.#socket = socket;
     const isCurrent = () => this.#socket === socket && !socket.closed;
+    // Fetching a token takes time, too.
+    const limit = this.#later(this.#options.connectTimeout, () => isCurrent() && this.#connectFailed(fault("CONN_TIMEOUT")));
     if (!(await this.#haveToken(isCurrent))) return;
     try {
       socket.ws = new this.#options.WebSocket(this.url);
@@ -354,7 +356,6 @@ export class Client extends EventTarget {
       this.#perform(this.#machine.connectFailed(found));
       return;
     }
-    const limit = this.#later(this.#options.connectTimeout, () => isCurrent() && this.#connectFailed(fault("CONN_TIMEOUT")));
     socket.ws.onopen = () => {
       if (!isCurrent()) return socket.ws.close();
       this.#cancel(limit);

@@ -114,6 +114,33 @@ export function stamp(wall) {
   return new Date(Math.floor(Math.round(wall * 1e6) / 1e3)).toISOString();
 }
 
+const MAX_DEPTH = 64;
+
+/** Return JSON that a server reads. It cannot say which message was wrong if it cannot read it, so the message would be sent for ever. */
+function readable(value) {
+  const frame = JSON.stringify(value);
+  const why = unreadable(JSON.parse(frame), 1);
+  if (why !== null) throw invalid("message", ...why);
+  return frame;
+}
+
+/** Return what was expected in place of something that no server reads, and what is there; null: there is nothing of this kind. */
+function unreadable(value, depth) {
+  if (typeof value === "string") return /\p{Surrogate}/u.test(value) ? ["a text that UTF-8 has an encoding for", "one with half a character"] : null;
+  if (typeof value === "number") {
+    // Larger ones are written with an exponent.
+    const isLong = Number.isInteger(value) && (value >= 2 ** 64 || value < -(2 ** 63)) && Math.abs(value) < 1e21;
+    return isLong ? ["whole numbers of at most 64 bits", value] : null;
+  }
+  if (value === null || typeof value !== "object") return null;
+  if (depth > MAX_DEPTH) return [`JSON that is nested ${MAX_DEPTH} deep at most`, "deeper JSON"];
+  for (const [key, each] of Object.entries(value)) {
+    const why = unreadable(key, depth) ?? unreadable(each, depth + 1);
+    if (why !== null) return why;
+  }
+  return null;
+}
+
 // --- close codes ---
 
 export const CloseCode = Object.freeze({ BYE: 1000, NO_HEARTBEAT: 4003, TOKEN_EXPIRED: 4005, AUTH_TIMEOUT: 4502, LIMIT: 4504, TOO_BIG: 1009, TRY_LATER: 1013 });
@@ -472,6 +499,7 @@ export class Machine {
   /** Join a session, now or as soon as the client is connected. With `creation` it is made first if it does not exist. */
   join(session, { role = "controller", after = null, history = "tail", creation = null } = {}) {
     if (this.sessions.has(session)) throw invalid("session", "a session that is not joined yet", `'${session}'`);
+    readable([session, creation]);
     this.sessions.set(session, new Membership(role, after, history, creation));
     return this.#mayJoin ? [this.#join(session)] : [];
   }
@@ -492,9 +520,12 @@ export class Machine {
   compose(session, type, payload, { expiresAt = null } = {}) {
     if (!this.sessions.has(session)) throw invalid("session", "a session that was joined", `'${session}'`);
     const content = { ...payload, session_id: session };
-    if (expiresAt !== null) content.expires_at = stamp(expiresAt);
+    if (expiresAt !== null) {
+      if (Number.isNaN(new Date(expiresAt * 1e3).getTime())) throw invalid("expires", "a time that a calendar has", expiresAt);
+      content.expires_at = stamp(expiresAt);
+    }
     const envelope = this.#envelope(type, content);
-    const message = { id: envelope.id, session_id: session, frame: JSON.stringify(envelope), expires_at: expiresAt };
+    const message = { id: envelope.id, session_id: session, frame: readable(envelope), expires_at: expiresAt };
     this.outbox.requireRoom(message);
     return message;
   }
@@ -507,7 +538,7 @@ export class Machine {
   /** Send something that is not kept, if the client is connected. Throws if it is too large for the server. Return its id: the answer has it as `re`, an error as `id`. */
   ask(type, payload) {
     const message = this.#envelope(type, payload);
-    const frame = JSON.stringify(message);
+    const frame = readable(message);
     const why = this.outbox.tooLarge(frame);
     if (why !== null) throw new HoldfastError(why);
     return [message.id, this.status === "connected" ? [{ effect: "send", frame }] : []];

@@ -609,7 +609,8 @@ text.addEventListener("keydown", (event) => {
 
 $("composer").addEventListener("submit", (event) => {
   event.preventDefault();
-  const content = text.value.trim();
+  // What was pasted may begin or end with half a character, which no server reads.
+  const content = text.value.trim().replace(/\p{Surrogate}/gu, "\ufffd");
   if (!content || !session) return;
   text.value = "";
   grow();

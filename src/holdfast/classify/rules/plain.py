@@ -240,7 +240,7 @@ def exited_in_text(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_CRASHED", weak=True) if number in (134, 139, -6, -11) else None
 
 
-@applies_when(phrases("validation error", "validation failed"))
+@applies_when(phrases("validation error", "validation failed", "validation hook failed"))
 def of_validator(evidence: Evidence) -> Verdict | None:
     """A sentence that no service sent says that a check failed: what was checked is wrong, and stays so."""
     if evidence.status is not None or evidence.source in _ANSWERS or evidence.provider:

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.demo.storm import ANTHROPIC, CAST, OPENAI, storm
-from holdfast.cli.demo.tally import ENDS, Tally
-from holdfast.cli.demo.workers import Stage, in_memory, on_loopback, perform
+from holdfast.cli.demo.tally import ENDS, DemoTally
+from holdfast.cli.demo.workers import DemoStage, in_memory, on_loopback, perform
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import fail, narrate, show_json, show_table, show_text
@@ -44,7 +44,7 @@ _NEXT = (
 
 def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
     """Run the storm and show how every call ended."""
-    acts, tally = storm(seed), Tally()
+    acts, tally = storm(seed), DemoTally()
     clock: Clock = VirtualClock(wall=time.time()) if fast else SystemClock()
     # The demo has its own runtime, because the settings of this machine must not change the storm.
     runtime = Runtime(clock=clock, rng=seeded(seed), enabled=True)
@@ -96,7 +96,7 @@ class _Narrator:
         """Say what a worker does about its failure."""
         self.line(f"  {text}")
 
-    def closing(self, tally: Tally) -> None:
+    def closing(self, tally: DemoTally) -> None:
         """Show one call of the outage attempt by attempt, and then an empty line before the result."""
         calls = [call for call in tally.calls if call.act == _CLOSE_UP]
         # The call that opened the circuit has the most events, so it is shown.
@@ -113,9 +113,9 @@ class _Narrator:
 
 
 async def _play(
-    acts: tuple[Act, ...], servers: Mapping[str, FaultProvider], tally: Tally, narrator: _Narrator, *, memory: bool
+    acts: tuple[Act, ...], servers: Mapping[str, FaultProvider], tally: DemoTally, narrator: _Narrator, *, memory: bool
 ) -> None:
-    stage = Stage(servers, memory=memory)
+    stage = DemoStage(servers, memory=memory)
     try:
         for number, act in enumerate(acts, 1):
             narrator.act(number, act.title)
@@ -128,12 +128,12 @@ async def _play(
         await stage.close()
 
 
-async def _circuit_lets_through(tally: Tally) -> None:
+async def _circuit_lets_through(tally: DemoTally) -> None:
     if tally.open_until is not None:
         await asyncio.sleep(max(0.0, tally.open_until - default_runtime().clock.wall()) + _A_LITTLE)
 
 
-def _document(seed: int, acts: tuple[Act, ...], tally: Tally) -> dict[str, Any]:
+def _document(seed: int, acts: tuple[Act, ...], tally: DemoTally) -> dict[str, Any]:
     # Only counts, no times: the document is the same in every run with the same seed.
     totals = {server: tally.total(server) for server in _SERVERS}
     return {
@@ -164,7 +164,7 @@ def _show_counts(rows: list[dict[str, Any]], first: str, counts: tuple[str, ...]
     show_table((first, *(name.replace("_", " ") for name in counts)), shown)
 
 
-def _judge(tally: Tally, *, as_json: bool) -> Exit:
+def _judge(tally: DemoTally, *, as_json: bool) -> Exit:
     """Say whether our events agree with the servers' counters, and what to try next."""
     mismatches = tally.mismatches()
     if mismatches:

@@ -18,12 +18,12 @@ from holdfast.testing.clock import seeded
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["ANTHROPIC", "CAST", "OPENAI", "OPEN_FOR", "Act", "Way", "Worker", "storm"]
+__all__ = ["ANTHROPIC", "CAST", "OPENAI", "OPEN_FOR", "Act", "ActKind", "DemoCaller", "storm"]
 
 ANTHROPIC, OPENAI = "anthropic", "openai"
 
 
-class Worker(msgspec.Struct, frozen=True):
+class DemoCaller(msgspec.Struct, frozen=True):
     """One caller with a model of its own."""
 
     name: str
@@ -35,11 +35,11 @@ class Worker(msgspec.Struct, frozen=True):
 
 # The names are invented, because the SDKs warn about real models after their retirement.
 CAST = (
-    Worker("planner", ANTHROPIC, "claude-opus", "gpt-5"),
-    Worker("coder", ANTHROPIC, "claude-sonnet", "gpt-5-codex"),
-    Worker("reviewer", ANTHROPIC, "claude-haiku", "gpt-5-mini"),
-    Worker("tester", ANTHROPIC, "claude-mini", "gpt-5-nano"),
-    Worker("writer", OPENAI, "gpt-4.1"),
+    DemoCaller("planner", ANTHROPIC, "claude-opus", "gpt-5"),
+    DemoCaller("coder", ANTHROPIC, "claude-sonnet", "gpt-5-codex"),
+    DemoCaller("reviewer", ANTHROPIC, "claude-haiku", "gpt-5-mini"),
+    DemoCaller("tester", ANTHROPIC, "claude-mini", "gpt-5-nano"),
+    DemoCaller("writer", OPENAI, "gpt-4.1"),
 )
 _PLANNER, _CODER, _REVIEWER, _TESTER, _WRITER = CAST
 _CLAUDES = tuple(worker for worker in CAST if worker.provider == ANTHROPIC)
@@ -56,7 +56,7 @@ _CIRCUIT = Circuit(failures=_ATTEMPTS * len(_CLAUDES), rate=None, open_for=OPEN_
 _USUAL = Policy(circuit=_CIRCUIT)
 
 
-class Way(StrEnum):
+class ActKind(StrEnum):
     """What the workers do in an act."""
 
     ASK = "ask"
@@ -72,7 +72,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     steps: Mapping[str, str] = {}
     """The faults for each model, in the notation of fault scripts. After them every request succeeds."""
-    way: Way = Way.ASK
+    way: ActKind = ActKind.ASK
     policy: Policy = _USUAL
     patient: bool = False
     """The act starts when the open circuit lets a call through, and one worker goes first."""
@@ -97,18 +97,18 @@ def storm(seed: int) -> tuple[Act, ...]:
             name="outage",
             title="An outage: Anthropic is down. After three attempts each call falls back to OpenAI, and the circuit opens.",
             steps=down,
-            way=Way.CHAIN,
+            way=ActKind.CHAIN,
         ),
         Act(
             name="circuit open",
             title="While the circuit is open, nothing is sent to Anthropic. Where OpenAI fails too, a degraded answer is used.",
             steps={**down, _TESTER.spare: "quota"},
-            way=Way.CHAIN,
+            way=ActKind.CHAIN,
         ),
         Act(
             name="return",
             title=f"Anthropic is back: after {OPEN_FOR:g} s one probe is sent and succeeds, and the circuit closes.",
-            way=Way.CHAIN,
+            way=ActKind.CHAIN,
             patient=True,
         ),
     )
@@ -161,7 +161,7 @@ def _cut_streams(chance: Random) -> Act:
             _CODER.model: f"{chance.choice(late[:2])};after={chance.randint(1, 3)}",
             _REVIEWER.model: f"{chance.choice(late)};after={chance.randint(2, 4)}",
         },
-        way=Way.STREAM,
+        way=ActKind.STREAM,
     )
 
 

@@ -26,23 +26,23 @@ from holdfast.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from holdfast.cli.demo.storm import Worker
+    from holdfast.cli.demo.storm import DemoCaller
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
     from holdfast.testing import FaultProvider
 
-__all__ = ["ENDS", "Call", "Counted", "Tally"]
+__all__ = ["ENDS", "Counted", "DemoCall", "DemoTally"]
 
 ENDS = ("answered", "recovered", "fell_back", "degraded", "given_up")
 """How a call may end, from best to worst."""
 
-_NOW: ContextVar[Call | None] = ContextVar("holdfast_demo_call", default=None)
+_NOW: ContextVar[DemoCall | None] = ContextVar("holdfast_demo_call", default=None)
 
 
-class Call:
+class DemoCall:
     """One call of one worker, and its events."""
 
-    def __init__(self, act: str, worker: Worker) -> None:
+    def __init__(self, act: str, worker: DemoCaller) -> None:
         self.act = act
         self.worker = worker
         self.recovered = self.fell_back = self.degraded = self.given_up = False
@@ -86,11 +86,11 @@ class Counted:
         self.injected += other.injected
 
 
-class Tally:
+class DemoTally:
     """All counts, by act and provider."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[DemoCall] = []
         self.open_until: float | None = None
         """The wall-clock time at which the open circuit lets a call through; None if no circuit is open."""
         self.commanded = False
@@ -102,9 +102,9 @@ class Tally:
         return runtime.on(self._take)
 
     @contextmanager
-    def call(self, act: str, worker: Worker) -> Iterator[Call]:
+    def call(self, act: str, worker: DemoCaller) -> Iterator[DemoCall]:
         """Assign the events inside the block to a new call."""
-        call = Call(act, worker)
+        call = DemoCall(act, worker)
         self.calls.append(call)
         # It is a context variable, not an attribute, because the calls of all workers run at the same time.
         token = _NOW.set(call)
@@ -157,7 +157,7 @@ class Tally:
             call.events.append(event)
             self._count(call, event)
 
-    def _count(self, call: Call, event: Event) -> None:
+    def _count(self, call: DemoCall, event: Event) -> None:
         # The name of an operation is provider/model; the counters are per provider.
         counted = self.counted(call.act, event.operation.partition("/")[0])
         match event:

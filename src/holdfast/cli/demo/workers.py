@@ -15,7 +15,7 @@ from anthropic import AnthropicError, AsyncAnthropic
 from openai import AsyncOpenAI, OpenAIError
 
 from holdfast.anthropic import recovering as recovering_claude
-from holdfast.cli.demo.storm import ANTHROPIC, OPENAI, Way
+from holdfast.cli.demo.storm import ANTHROPIC, OPENAI, ActKind
 from holdfast.faults import AbortedError, Fault, HoldfastError, StreamCutError
 from holdfast.openai import recovering as recovering_gpt
 from holdfast.policies.target import Target
@@ -27,11 +27,11 @@ from holdfast.testing.provider.script import Rule, Script
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    from holdfast.cli.demo.storm import Act, Worker
-    from holdfast.cli.demo.tally import Tally
+    from holdfast.cli.demo.storm import Act, DemoCaller
+    from holdfast.cli.demo.tally import DemoTally
     from holdfast.clock import Clock
 
-__all__ = ["Stage", "in_memory", "on_loopback", "perform"]
+__all__ = ["DemoStage", "in_memory", "on_loopback", "perform"]
 
 _NO_KEY = "demo"
 _QUESTION = "What is a holdfast, and why does kelp need one?"
@@ -40,7 +40,9 @@ _RESTARTS = "coder"
 """The worker that starts a cut stream again. The others keep the words so far."""
 
 
-async def perform(act: Act, cast: tuple[Worker, ...], stage: Stage, tally: Tally, say: Callable[[str], None]) -> None:
+async def perform(
+    act: Act, cast: tuple[DemoCaller, ...], stage: DemoStage, tally: DemoTally, say: Callable[[str], None]
+) -> None:
     """Let every worker make its call at the same time. In a patient act, the first worker goes before the others."""
     work = _Work(act, stage, say)
     # True is 1 here: one worker goes first, as the probe of the half-open circuit.
@@ -52,7 +54,7 @@ async def perform(act: Act, cast: tuple[Worker, ...], stage: Stage, tally: Tally
             group.create_task(_make_call(work, worker, tally))
 
 
-async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
+async def _make_call(work: _Work, worker: DemoCaller, tally: DemoTally) -> None:
     with tally.call(work.act.name, worker) as call:
         try:
             await work.do(worker)
@@ -72,7 +74,7 @@ async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
 class _Work:
     """The calls of one act."""
 
-    def __init__(self, act: Act, stage: Stage, say: Callable[[str], None]) -> None:
+    def __init__(self, act: Act, stage: DemoStage, say: Callable[[str], None]) -> None:
         self.act = act
         self.say = say
         self._plain = stage
@@ -80,35 +82,35 @@ class _Work:
         self._claude = recovering_claude(stage.claude, policy=act.policy, name=ANTHROPIC)
         self._gpt = recovering_gpt(stage.gpt, policy=act.policy, name=OPENAI)
 
-    async def do(self, worker: Worker) -> object:
+    async def do(self, worker: DemoCaller) -> object:
         """Make one worker's call."""
         match self.act.way:
-            case Way.STREAM if worker.name == _RESTARTS:
+            case ActKind.STREAM if worker.name == _RESTARTS:
                 return await self._stream_again(worker)
-            case Way.STREAM:
+            case ActKind.STREAM:
                 return await self._stream(worker)
-            case Way.CHAIN if worker.spare:
+            case ActKind.CHAIN if worker.spare:
                 return await self._ask_or_fall_back(worker)
             case _:
                 return await self._ask(worker)
 
-    async def _ask(self, worker: Worker) -> str:
+    async def _ask(self, worker: DemoCaller) -> str:
         if worker.provider == ANTHROPIC:
             return await _claude_answer(self._claude, worker.model)
         return await _gpt_answer(self._gpt, worker.model)
 
-    async def _stream(self, worker: Worker) -> list[str]:
+    async def _stream(self, worker: DemoCaller) -> list[str]:
         words = _claude_words(self._claude, worker.model) if worker.provider == ANTHROPIC else _gpt_words(self._gpt, worker.model)  # fmt: skip
         return [word async for word in words]
 
-    async def _stream_again(self, worker: Worker) -> list[str]:
+    async def _stream_again(self, worker: DemoCaller) -> list[str]:
         """Read a stream that starts over when it is cut, also after its first word."""
         recovery = recover(Target(provider=ANTHROPIC, model=worker.model), self.act.policy)
         live = recovery.stream(_claude_words, after_first="restart")
         async with live(self._plain.claude, worker.model) as stream:
             return [word async for word in stream]
 
-    async def _ask_or_fall_back(self, worker: Worker) -> str:
+    async def _ask_or_fall_back(self, worker: DemoCaller) -> str:
         @recover(Target(provider=ANTHROPIC, model=worker.model), self.act.policy)
         async def answer() -> str:
             return await _claude_answer(self._plain.claude, worker.model)
@@ -155,7 +157,7 @@ async def _gpt_words(client: AsyncOpenAI, model: str) -> AsyncIterator[str]:
 # --- providers and clients ---
 
 
-class Stage:
+class DemoStage:
     """The providers by name, and one client of each."""
 
     def __init__(self, servers: Mapping[str, FaultProvider], *, memory: bool) -> None:

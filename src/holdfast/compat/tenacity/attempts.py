@@ -1,6 +1,6 @@
 """The attempts of one call or block, and the steps between them: a driver of `Operation` with tenacity's rules.
 
-Hooks, conditions, waits and the sleep are the user's functions, sync or async. `Attempts.advance` is a generator, so that it
+Hooks, conditions, waits and the sleep are the user's functions, sync or async. `CallAttempts.advance` is a generator, so that it
 is written once for sync and async. It yields the value that a user's function returned. `run` sends the value back as
 it is; `run_async` awaits it first.
 
@@ -17,11 +17,11 @@ from holdfast.compat.tenacity.stop import most_attempts, why_stopped
 from holdfast.compat.tenacity.wait import seconds
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
 from holdfast.policies.decide import GiveUp, Reason, Retry
-from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.drivers import begin_limit, leave
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.operation import errors
+from holdfast.runtime.operation.drivers import begin_limit, leave
+from holdfast.runtime.operation.operation import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
     from holdfast.compat.tenacity.state import Future, RetryObject, Statistics
     from holdfast.runtime.ambient import Ambient
-    from holdfast.runtime.limits import Limit
-    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.limits import TimeLimit
+    from holdfast.runtime.operation.plan import Plan
 
-__all__ = ["AttemptManager", "Attempts", "Steps", "run", "run_async"]
+__all__ = ["AttemptManager", "CallAttempts", "Steps", "run", "run_async"]
 
 Steps: TypeAlias = "Generator[Any, Any, Any]"
 """A generator that yields the return values of the user's functions. The runner sends each awaited value back."""
 
 
-class Attempts:
+class CallAttempts:
     """The attempts of one call or block.
 
     After each `advance`, either `over` is true or a new attempt has begun. The caller must then run the attempt inside
@@ -232,10 +232,12 @@ class AttemptManager:
     Cancellation, KeyboardInterrupt and SystemExit always pass through.
     """
 
-    def __init__(self, retry_state: RetryCallState, attempts: Attempts | None = None, *, limited: bool = False) -> None:
+    def __init__(
+        self, retry_state: RetryCallState, attempts: CallAttempts | None = None, *, limited: bool = False
+    ) -> None:
         self._attempts = attempts
         self._limited = limited
-        self._limit: Limit | None = None
+        self._limit: TimeLimit | None = None
         self._token: Token[Ambient | None] | None = None
         self.retry_state = retry_state
 

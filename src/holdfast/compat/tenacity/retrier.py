@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, NoReturn, Pa
 
 from holdfast.compat.tenacity import nap
 from holdfast.compat.tenacity.after import after_nothing
-from holdfast.compat.tenacity.attempts import AttemptManager, Attempts, run, run_async
+from holdfast.compat.tenacity.attempts import AttemptManager, CallAttempts, run, run_async
 from holdfast.compat.tenacity.before import Hook, before_nothing
 from holdfast.compat.tenacity.retry import Condition, retry_base, retry_if_exception_type
 from holdfast.compat.tenacity.state import RetryCallState, RetryError, RetryObject, Statistics
@@ -23,14 +23,14 @@ from holdfast.compat.tenacity.wait import Wait, wait_base, wait_none
 from holdfast.faults import InvalidError
 from holdfast.policies import Policy
 from holdfast.runtime.callables import is_async, reject_generator
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.operation.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
     from typing import Self, Unpack
 
 
-__all__ = ["AsyncRetrying", "BaseRetrying", "Options", "Retried", "Retrying", "retry"]
+__all__ = ["AsyncRetrying", "BaseRetrying", "Retried", "RetryOptions", "Retrying", "retry"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -38,7 +38,7 @@ S = TypeVar("S")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Options(TypedDict, total=False):
+class RetryOptions(TypedDict, total=False):
     """The arguments of `retry`, `Retrying`, `copy` and `retry_with`."""
 
     sleep: Callable[[float], Any] | None
@@ -68,15 +68,15 @@ _NO_LIMITS = Policy(timeout=None, deadline=None, patience=None, circuit=None)
 class BaseRetrying(RetryObject):
     """The base of `Retrying` and `AsyncRetrying`, with the settings of a retry. Do not use it directly."""
 
-    def __init__(self, *given: Never, **options: Unpack[Options]) -> None:
+    def __init__(self, *given: Never, **options: Unpack[RetryOptions]) -> None:
         if given:
             raise InvalidError.saying(
                 type(self).__name__, "arguments by name, such as stop=…", f"{_kind(given[0])} by position"
             )
         # Only type checkers check a TypedDict. A typo must also raise at run time.
-        unknown = set(options) - set(Options.__annotations__)
+        unknown = set(options) - set(RetryOptions.__annotations__)
         if unknown:
-            raise InvalidError.saying("retry", f"some of {', '.join(Options.__annotations__)}", ", ".join(unknown))
+            raise InvalidError.saying("retry", f"some of {', '.join(RetryOptions.__annotations__)}", ", ".join(unknown))
         self.sleep = options.get("sleep")
         self.stop = options.get("stop", stop_never)
         wait = options.get("wait")
@@ -103,11 +103,11 @@ class BaseRetrying(RetryObject):
         """The numbers of the call that began last; empty before the first."""
         return self._statistics.shown
 
-    def copy(self, **changes: Unpack[Options]) -> Self:
+    def copy(self, **changes: Unpack[RetryOptions]) -> Self:
         """Return a copy with some settings changed."""
         # The values come from the attributes, not from the constructor's arguments, because the user may have changed
         # them.
-        settings: Any = {name: getattr(self, name) for name in Options.__annotations__}
+        settings: Any = {name: getattr(self, name) for name in RetryOptions.__annotations__}
         return type(self)(**{**settings, **changes})
 
     def _check(self) -> None:
@@ -141,7 +141,7 @@ class BaseRetrying(RetryObject):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The plan belongs to this process, so another process makes its own.
-        return _restored, (type(self), {name: getattr(self, name) for name in Options.__annotations__})
+        return _restored, (type(self), {name: getattr(self, name) for name in RetryOptions.__annotations__})
 
     def __str__(self) -> str:
         return self.name or "<unknown>"
@@ -204,7 +204,7 @@ class Retrying(BaseRetrying):
             return fn(*args, **kwargs)
         # `statistics` on the object shows the last call, whichever function made it.
         self._statistics = statistics
-        attempts = Attempts(self, plan, statistics, fn, args, kwargs)
+        attempts = CallAttempts(self, plan, statistics, fn, args, kwargs)
         try:
             while True:
                 run(attempts.advance())
@@ -222,7 +222,7 @@ class Retrying(BaseRetrying):
         if self._off(self._plan):
             yield _plain_attempt(self)
             return
-        attempts = Attempts(self, self._plan, self._statistics)
+        attempts = CallAttempts(self, self._plan, self._statistics)
         try:
             while True:
                 run(attempts.advance())
@@ -275,7 +275,7 @@ class AsyncRetrying(BaseRetrying):
         if self._off(plan):
             return await _awaited(fn(*args, **kwargs))
         self._statistics = statistics
-        attempts = Attempts(self, plan, statistics, fn, args, kwargs)
+        attempts = CallAttempts(self, plan, statistics, fn, args, kwargs)
         try:
             while True:
                 await run_async(attempts.advance())
@@ -291,7 +291,7 @@ class AsyncRetrying(BaseRetrying):
 
     def __aiter__(self) -> AsyncIterator[AttemptManager]:
         """Loop over attempts at a block: `async for attempt in AsyncRetrying(…): with attempt: …`."""
-        return _AsyncLoop(self, None if self._off(self._plan) else Attempts(self, self._plan, self._statistics))
+        return _AsyncLoop(self, None if self._off(self._plan) else CallAttempts(self, self._plan, self._statistics))
 
 
 class _AsyncLoop:
@@ -301,7 +301,7 @@ class _AsyncLoop:
     time. An iterator is released at once, so the operation is settled at once.
     """
 
-    def __init__(self, retrying: AsyncRetrying, attempts: Attempts | None) -> None:
+    def __init__(self, retrying: AsyncRetrying, attempts: CallAttempts | None) -> None:
         self._plain = _plain_attempt(retrying) if attempts is None else None
         self._attempts = attempts
 
@@ -365,7 +365,7 @@ class Retried(Generic[P, T_co]):
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
             """Bind it to an object as a method, or to the class as a class method."""
 
-    def retry_with(self, **changes: Unpack[Options]) -> Retried[P, T_co]:
+    def retry_with(self, **changes: Unpack[RetryOptions]) -> Retried[P, T_co]:
         """Return the same function with other settings."""
         raise NotImplementedError
 
@@ -373,8 +373,8 @@ class Retried(Generic[P, T_co]):
 @overload
 def retry(fn: Callable[P, T_co], /) -> Retried[P, T_co]: ...
 @overload
-def retry(**options: Unpack[Options]) -> Callable[[Callable[P, T_co]], Retried[P, T_co]]: ...
-def retry(fn: Any = None, /, **options: Unpack[Options]) -> Any:
+def retry(**options: Unpack[RetryOptions]) -> Callable[[Callable[P, T_co]], Retried[P, T_co]]: ...
+def retry(fn: Any = None, /, **options: Unpack[RetryOptions]) -> Any:
     """Decorate a sync or async function: repeat the call while `retry` wants it, after `wait`, until `stop`.
 
     For example:
@@ -390,7 +390,7 @@ def retry(fn: Any = None, /, **options: Unpack[Options]) -> Any:
     return _wrapped(fn, options)
 
 
-def _wrapped(fn: Any, options: Options) -> Any:
+def _wrapped(fn: Any, options: RetryOptions) -> Any:
     if not callable(fn):
         raise InvalidError.at("retry", "a function, and arguments by name", fn)
     # A strategy can be called too. As the function, it would be repeated in place of what is decorated.
@@ -405,7 +405,7 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def _result(attempts: Attempts) -> Any:
+def _result(attempts: CallAttempts) -> Any:
     try:
         if attempts.error is not None:
             raise attempts.error

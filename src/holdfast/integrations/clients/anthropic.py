@@ -20,7 +20,7 @@ from anthropic import (
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk, reread, wire_text
 from holdfast.policies.models.quote import text_tokens
-from holdfast.runtime.flow import Dialect, Opening, Used
+from holdfast.runtime.streams.flow import Opening, StreamDialect, Used
 
 __all__ = ["ANTHROPIC"]
 
@@ -88,7 +88,7 @@ ANTHROPIC = Sdk(
     protocol="anthropic",
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
-    events=Dialect(
+    events=StreamDialect(
         opens=_opens,
         announces=_announces,
         ends=_ends,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.policies.models.quote import tokens_of
 from holdfast.policies.models.usage import model_of, usage_of
-from holdfast.runtime.flow import Used
+from holdfast.runtime.streams.flow import Used
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast.runtime.charges import ChargeOfBody, Charges
+    from holdfast.runtime.budgets.charges import ChargeOfBody, Charges
 
 __all__ = ["charge_when_read", "reported_by"]
 

@@ -19,16 +19,23 @@ from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.clients.exchange import Exchange, named_retries, with_limit, without_retries
 from holdfast.integrations.clients.plain import PlainCall, with_own_retries
-from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
+from holdfast.integrations.clients.pool import (
+    SENDING,
+    ClientPool,
+    KeyChoice,
+    PoolMember,
+    note_limits,
+    note_limits_async,
+)
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
 from holdfast.integrations.recovery_warnings import warn, warn_of_sync_hedge, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.flow import Dialect
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.operation.drivers import drive, drive_async
+from holdfast.runtime.operation.operation import Operation
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import credential_of
+from holdfast.runtime.streams.flow import StreamDialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +50,7 @@ __all__ = ["checked_client", "recover_clients"]
 C = TypeVar("C")
 
 _POOL = "__holdfast_pool__"
-_LINES = Dialect(timeout_is_silence=True)
+_LINES = StreamDialect(timeout_is_silence=True)
 """The dialect of a response that is read line by line."""
 _KEYS = ("api_key", "auth_token")
 _SDKS = ("anthropic.", "openai.")
@@ -78,7 +85,7 @@ def recover_clients(
     if isinstance(given[0], sdk.sync):
         warn_of_sync_hedge(policy, type(given[0]).__name__)
     provider = name or sdk.name_of(given[0])
-    pool = Pool(
+    pool = ClientPool(
         members,
         sdk=sdk,
         name=provider,
@@ -106,11 +113,11 @@ def _check(clients: Sequence[Any], sdk: Sdk) -> None:
         raise InvalidError.saying("recovering.more", "clients of one kind, sync or async", "clients of both kinds")
 
 
-def _member(index: int, given: Any, *, several: bool) -> Member:
+def _member(index: int, given: Any, *, several: bool) -> PoolMember:
     client = _same_without_retries(given)
     # A key that is not plain text has no fingerprint. In a pool it still needs a name, for its own circuit.
     credential = credential_of(client) or (f"client-{index + 1}" if several else "")
-    member = Member(index, client, credential, given.max_retries)
+    member = PoolMember(index, client, credential, given.max_retries)
     member.send = _follow_keys(given, client)
     return member
 
@@ -145,7 +152,7 @@ def _follow_keys(given: Any, client: Any) -> Callable[..., Any]:
     return request
 
 
-def _take_over(pool: Pool, index: int = 0) -> Any:
+def _take_over(pool: ClientPool, index: int = 0) -> Any:
     """Give every member of the pool the methods that make it recover; return the client at `index`.
 
     All of them need the methods: an object in an answer, such as a page, makes its next request with the client that
@@ -171,7 +178,7 @@ def _add_hook(client: Any, hook: Callable[[Any], Any]) -> None:
         hooks.append(hook)
 
 
-def _request(pool: Pool, first: Member) -> Callable[..., Any]:
+def _request(pool: ClientPool, first: PoolMember) -> Callable[..., Any]:
     def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
         if keys.plan().off:
@@ -203,7 +210,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
     return request
 
 
-def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
+def _request_async(pool: ClientPool, first: PoolMember) -> Callable[..., Any]:
     async def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
         if keys.plan().off:
@@ -239,7 +246,7 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
     return request
 
 
-def _dialect(sdk: Sdk, cast_to: Any) -> Dialect:
+def _dialect(sdk: Sdk, cast_to: Any) -> StreamDialect:
     # The results of a batch are lines, one for each request. They have no last event, so any end is complete.
     return _LINES if hasattr(get_origin(cast_to), "__decode__") else sdk.events
 
@@ -248,7 +255,7 @@ def _exchange(keys: KeyChoice, cast_to: Any) -> Exchange:
     return Exchange(keys.pool.sdk, keys.member.client, cast_to, keys.options)
 
 
-def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
+def _copy(pool: ClientPool, member: PoolMember) -> Callable[..., Any]:
     def copy(**changes: Any) -> Any:
         """Return a client with some options changed. They apply to all clients of a pool. A new key makes a pool of one."""
         if changes.get("max_retries"):
@@ -261,7 +268,7 @@ def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
         if any(changes.get(option) for option in _CREDENTIALS):
             # A client with another key shares no limits, pauses or circuits with the pool.
             one = _changed(member, changes, given)
-            alone = pool.of_one(Member(0, one.client, credential_of(one.client), one.retries))
+            alone = pool.of_one(PoolMember(0, one.client, credential_of(one.client), one.retries))
             return _take_over(alone.with_retries(given))
         changed = pool.like([_changed(one, changes, given) for one in pool.members])
         return _take_over(changed.with_retries(given), member.index)
@@ -269,13 +276,13 @@ def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
     return copy
 
 
-def _changed(member: Member, changes: dict[str, Any], given: int | None) -> Member:
+def _changed(member: PoolMember, changes: dict[str, Any], given: int | None) -> PoolMember:
     """Return a member with a changed copy of its client. `given` are the retries that it has while recovery is off."""
     client = type(member.client).copy(member.client, max_retries=0, **changes)
-    return Member(member.index, client, member.credential, member.retries if given is None else given)
+    return PoolMember(member.index, client, member.credential, member.retries if given is None else given)
 
 
-def _close(pool: Pool) -> Callable[[], None]:
+def _close(pool: ClientPool) -> Callable[[], None]:
     def close() -> None:
         for member in pool.members:
             type(member.client).close(member.client)
@@ -283,7 +290,7 @@ def _close(pool: Pool) -> Callable[[], None]:
     return close
 
 
-def _close_async(pool: Pool) -> Callable[[], Any]:
+def _close_async(pool: ClientPool) -> Callable[[], Any]:
     async def close() -> None:
         for member in pool.members:
             await type(member.client).close(member.client)

@@ -28,14 +28,14 @@ from holdfast.faults import (
 from holdfast.integrations.errors import make_also
 from holdfast.policies.models.endpoints import is_model_endpoint
 from holdfast.policies.models.quote import quote_of, quote_of_batch
-from holdfast.runtime.errors import named_end
-from holdfast.runtime.request_search import exceptions_of, is_unsent
+from holdfast.runtime.failures.request_search import exceptions_of, is_unsent
+from holdfast.runtime.operation.errors import named_end
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect
     from holdfast.policies.models.quote import Quote
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.operation.operation import Operation
 
 __all__ = [
     "Exchange",

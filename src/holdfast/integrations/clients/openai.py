@@ -10,7 +10,7 @@ from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, O
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk, reread, wire_text
 from holdfast.policies.models.quote import text_tokens, tokens_of
-from holdfast.runtime.flow import Dialect, Opening, Used
+from holdfast.runtime.streams.flow import Opening, StreamDialect, Used
 
 __all__ = ["OPENAI"]
 
@@ -171,7 +171,7 @@ OPENAI = Sdk(
     async_=(AsyncOpenAI,),
     protocol="openai",
     names={"api.openai.com": "openai", "api.x.ai": "xai"},
-    events=Dialect(
+    events=StreamDialect(
         opens=_opens,
         announces=_announces,
         ends=_ends,

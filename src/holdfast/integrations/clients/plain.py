@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.integrations.clients.exchange import Exchange
 from holdfast.integrations.clients.pool import SENDING, learn_limits
 from holdfast.integrations.clients.streams import observe, observe_async
-from holdfast.runtime.operation import Operation
+from holdfast.runtime.operation.operation import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.integrations.clients.pool import KeyChoice
-    from holdfast.runtime.flow import Dialect
-    from holdfast.runtime.observation import Observation
+    from holdfast.runtime.operation.observation import Observation
+    from holdfast.runtime.streams.flow import StreamDialect
 
 __all__ = ["PlainCall", "with_own_retries"]
 
@@ -40,7 +40,7 @@ def with_own_retries(options: Any, retries: int) -> Any:
 class PlainCall:
     """One plain call, and in observe mode each of its requests."""
 
-    def __init__(self, keys: KeyChoice, dialect: Dialect, cast_to: Any, options: Any) -> None:
+    def __init__(self, keys: KeyChoice, dialect: StreamDialect, cast_to: Any, options: Any) -> None:
         self._member = keys.member
         self._request = (cast_to, with_own_retries(options, keys.member.retries))
         self._dialect = dialect
@@ -123,7 +123,7 @@ class PlainCall:
         self._response = response if response.status_code >= _FAILED else None
         observation.beside(lambda: learn_limits(response, observation.shadow, self._since))
 
-    def _end(self, answer: Any, watch: Callable[[Any, Operation, Dialect], bool]) -> None:
+    def _end(self, answer: Any, watch: Callable[[Any, Operation, StreamDialect], bool]) -> None:
         op, observation = self._op, self.watched
         assert op is not None
 

@@ -40,11 +40,11 @@ from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pool import DENIED_REST_S, LIMITED_REST_S, PoolMachine
 from holdfast.policies.target import Target
-from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.errors import named_end
-from holdfast.runtime.plan import Plan, PlanCache
-from holdfast.runtime.stream import StreamOf
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.errors import named_end
+from holdfast.runtime.operation.plan import Plan, PlanCache
+from holdfast.runtime.streams.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy
     from holdfast.policies.decide import AfterFirst
     from holdfast.policies.models.quote import Quote
-    from holdfast.runtime.flow import Dialect
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.operation.operation import Operation
     from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.streams.flow import StreamDialect
 
-__all__ = ["SENDING", "KeyChoice", "Member", "Pool", "learn_limits", "note_limits", "note_limits_async"]
+__all__ = ["SENDING", "ClientPool", "KeyChoice", "PoolMember", "learn_limits", "note_limits", "note_limits_async"]
 
 _TOO_MANY = 429
 _FAILED = 400
 
-SENDING: ContextVar[Sender | None] = ContextVar("holdfast_sending", default=None)
+SENDING: ContextVar[ResponseObserver | None] = ContextVar("holdfast_sending", default=None)
 """The call whose request is being sent. The HTTP client's hook sees the response's headers, but no key and no model."""
 
 
-class Sender(Protocol):
+class ResponseObserver(Protocol):
     """What wants to see the responses to its requests."""
 
     def learn(self, response: Any) -> None:
@@ -75,7 +75,7 @@ class Sender(Protocol):
         ...
 
 
-class Member:
+class PoolMember:
     """One client of a pool."""
 
     __slots__ = ("client", "credential", "index", "retries", "send")
@@ -90,7 +90,7 @@ class Member:
         """The client's own `request`."""
 
 
-class Keys:
+class KeyStates:
     """The state of the keys of a pool. The copies of a pool share it."""
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -101,15 +101,15 @@ class Keys:
         _all_keys.add(self)
 
 
-_all_keys: WeakSet[Keys] = WeakSet()
+_all_keys: WeakSet[KeyStates] = WeakSet()
 
 
-class Pool:
+class ClientPool:
     """Clients behind one name, in the order they were given."""
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[PoolMember],
         *,
         sdk: Sdk,
         name: str,
@@ -130,16 +130,16 @@ class Pool:
         self.after_first: AfterFirst = after_first
         self.runtime = runtime
         self.several = len(self.members) > 1
-        self.keys = Keys(weights)
+        self.keys = KeyStates(weights)
         self._plans = PlanCache(self._make_plan)
 
-    def like(self, members: Sequence[Member]) -> Pool:
+    def like(self, members: Sequence[PoolMember]) -> ClientPool:
         """Return a pool of other clients with the same keys. The two pools share the state of the keys."""
         other = copy.copy(self)
         other.members = tuple(members)
         return other
 
-    def with_retries(self, retries: int | None) -> Pool:
+    def with_retries(self, retries: int | None) -> ClientPool:
         """Return a pool whose calls have as many retries as the caller named with `with_options`; None: nobody did."""
         if retries is None:
             return self
@@ -147,9 +147,9 @@ class Pool:
         other.named_retries, other.bare_attempts = retries, retries + 1
         return other
 
-    def of_one(self, member: Member) -> Pool:
+    def of_one(self, member: PoolMember) -> ClientPool:
         """Return a pool of one client with a key of its own."""
-        other = Pool(
+        other = ClientPool(
             (member,),
             sdk=self.sdk,
             name=self.name,
@@ -162,7 +162,7 @@ class Pool:
         other.named_retries = self.named_retries
         return other
 
-    def plan(self, member: Member, model: str, effect: Effect | None, *, asks_model: bool = False) -> Plan:
+    def plan(self, member: PoolMember, model: str, effect: Effect | None, *, asks_model: bool = False) -> Plan:
         """Return how calls to this model with this member's key recover."""
         return self._plans.get(member.credential, model, effect, asks_model)
 
@@ -186,7 +186,7 @@ class Pool:
 class KeyChoice(Adapter):
     """Chooses the key for each attempt of one call. After a key fails, the next attempt uses another key at once."""
 
-    def __init__(self, pool: Pool, first: Member, options: Any, retries: int | None = None) -> None:
+    def __init__(self, pool: ClientPool, first: PoolMember, options: Any, retries: int | None = None) -> None:
         """`retries` are those that the caller named for this one request."""
         self.pool = pool
         self.member = first
@@ -260,7 +260,7 @@ class KeyChoice(Adapter):
             self.pool.learn(self.member.index, found, plan.runtime.clock)
         self._limit_reads(response)
 
-    def stream_of(self, dialect: Dialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
+    def stream_of(self, dialect: StreamDialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
         """Return what makes the stream of this call out of a function that opens it."""
         self._is_stream = True
         # A helper keeps what it has assembled when a stream begins again, so it would join two answers.
@@ -270,7 +270,7 @@ class KeyChoice(Adapter):
             dialect = msgspec.structs.replace(dialect, opens=_never)
         return partial(StreamOf, self.plan(), dialect=dialect, adapter=self, after_first=after_first)
 
-    def request_usage(self, dialect: Dialect) -> Dialect:
+    def request_usage(self, dialect: StreamDialect) -> StreamDialect:
         """Let the stream of this call report its usage if a budget limits that. Return the dialect of such a stream.
 
         The caller has not requested the usage, so its stream does not show the event with it.
@@ -305,8 +305,9 @@ class KeyChoice(Adapter):
             return None
         now = op.plan.monotonic()
         shut = self._shut(op, now)
+        waits = {member.index: self._wait(member, now) for member in pool.members}
         with pool.keys.lock:
-            index = pool.keys.machine.choose(now, shut=shut, avoid=self._avoid)
+            index = pool.keys.machine.choose(now, shut=shut, avoid=self._avoid, waits=waits.__getitem__)
         self.member = pool.members[index]
         return self.plan()
 
@@ -401,6 +402,12 @@ class KeyChoice(Adapter):
             index for (index, model), until in self.pool.keys.lacking.items() if model == self._model and now < until
         }
         return self._lacking | lacking | self._rejecting(op, now)
+
+    def _wait(self, member: PoolMember, now: float) -> float:
+        """Return the seconds for which a call with this member's key would wait behind others, or for the pace of the key."""
+        target = Target(provider=self.pool.name, credential=member.credential, model=self._model)
+        state = self.plan().runtime.registry.known(target.narrowest)
+        return 0.0 if state is None else state.wait_of_next(now)
 
     def _rejecting(self, op: Operation, now: float) -> frozenset[int]:
         # Use `known`, not `get`: a lookup must not create a state for a key that was never used.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.policies.target import endpoint_name
-from holdfast.runtime.flow import Dialect
+from holdfast.runtime.streams.flow import StreamDialect
 
 __all__ = ["ErrorInResponse", "Sdk", "reread", "wire_text"]
 
@@ -25,13 +25,13 @@ def _unchanged(options: Any, host: str) -> Any | None:  # noqa: ARG001 - most st
 
 
 def wire_text(source: Any) -> str | None:
-    """Return the text that the latest event of a stream was read from: `Dialect.wire` of the SDKs."""
+    """Return the text that the latest event of a stream was read from: `StreamDialect.wire` of the SDKs."""
     # A response that is not a stream is read as the only item of an iterator.
     return source.text() if hasattr(source, "text") else None
 
 
 def reread(source: Any, text: str) -> Any:
-    """Make an event of its text: `Dialect.reread` of the SDKs."""
+    """Make an event of its text: `StreamDialect.reread` of the SDKs."""
     return source.reread(text)
 
 
@@ -46,7 +46,7 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The name of its protocol. It stands in the names of endpoints at hosts that are not in `names`."""
     names: Mapping[str, str]
     """The provider's name for each usual host."""
-    events: Dialect
+    events: StreamDialect
     """What the events of its streams mean."""
     error_in: Callable[[Any, Any], ErrorInResponse | None]
     """Takes a response and the request's options, and returns the error that the response contains instead of an answer.

@@ -19,15 +19,15 @@ from weakref import ref
 
 from holdfast.faults import HoldfastError
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.flow import Ending
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.streams.flow import Ending
+from holdfast.runtime.streams.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from holdfast.integrations.clients.exchange import Exchange
-    from holdfast.runtime.flow import Dialect
+    from holdfast.runtime.streams.flow import StreamDialect
 
 __all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "open_stream", "open_stream_async"]
 
@@ -427,7 +427,7 @@ def _notice_close_async(http: Any, live: _AsyncSdkStream, exchange: Exchange) ->
 # --- streams that are not recovered ---
 
 
-def check_end(stream: Any, dialect: Dialect) -> bool:
+def check_end(stream: Any, dialect: StreamDialect) -> bool:
     """Make a stream raise if it ends before its last event; return False if the response is not a stream."""
 
     def checked(events: Iterator[Any], decoder: _Decoder) -> Iterator[Any]:
@@ -440,7 +440,7 @@ def check_end(stream: Any, dialect: Dialect) -> bool:
     return _replace_iterator(stream, checked)
 
 
-def check_end_async(stream: Any, dialect: Dialect) -> bool:
+def check_end_async(stream: Any, dialect: StreamDialect) -> bool:
     """The same as `check_end`, for an async stream."""
 
     async def checked(events: AsyncIterator[Any], decoder: _Decoder) -> AsyncIterator[Any]:
@@ -459,7 +459,7 @@ def check_end_async(stream: Any, dialect: Dialect) -> bool:
 class _Observed:
     """The events of a plain stream: it hands each on as it came, and notes how the stream ends."""
 
-    def __init__(self, events: Any, decoder: _Decoder, op: Operation, dialect: Dialect) -> None:
+    def __init__(self, events: Any, decoder: _Decoder, op: Operation, dialect: StreamDialect) -> None:
         self._events = events
         self._decoder = decoder
         self._op = op
@@ -523,12 +523,12 @@ class _ObservedAsyncEvents(_Observed):
         return self._deliver(event)
 
 
-def observe(stream: Any, op: Operation, dialect: Dialect) -> bool:
+def observe(stream: Any, op: Operation, dialect: StreamDialect) -> bool:
     """Note how a plain stream of this operation ends; return False if the response is not a stream."""
     return _replace_iterator(stream, lambda events, decoder: _ObservedEvents(events, decoder, op, dialect))
 
 
-def observe_async(stream: Any, op: Operation, dialect: Dialect) -> bool:
+def observe_async(stream: Any, op: Operation, dialect: StreamDialect) -> bool:
     """The same as `observe`, for an async stream."""
     return _replace_iterator(stream, lambda events, decoder: _ObservedAsyncEvents(events, decoder, op, dialect))
 

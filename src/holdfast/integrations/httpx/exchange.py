@@ -12,15 +12,18 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast._lazy import lazy_module
 from holdfast.classify.hints import announced_limits, limit_headers
 from holdfast.extras import missing_extra
 from holdfast.faults import AbortedError, CircuitOpenError, DeadlineError, HoldfastError, InvalidError
 from holdfast.integrations.errors import make_also
 from holdfast.policies.decide import GiveUp, Reason
-from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.errors import deadline_passed, named_end, timed_out
 from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Collection, Iterator
 
     import httpx
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies import Effect
-    from holdfast.runtime.operation import Operation
-    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.operation.operation import Operation
+    from holdfast.runtime.operation.plan import Plan
 
     class Transport(httpx.BaseTransport, httpx2.BaseTransport):  # type: ignore[misc] # each has its own Request
         """A transport of either library."""
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     class AsyncBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         """A body of either library that is read in a task."""
 else:
+    asyncio = lazy_module("asyncio", globals())
+
     _LIBRARIES = [import_module(name) for name in ("httpx", "httpx2") if find_spec(name) is not None]
     if not _LIBRARIES:
         raise missing_extra("holdfast.httpx", "httpx or httpx2", "httpx")
@@ -67,6 +72,7 @@ __all__ = [
     "failure_in",
     "is_failure",
     "learn_limits",
+    "limit_body",
     "limited_as",
     "make_library_error",
     "may_repeat",
@@ -266,6 +272,44 @@ class _AsyncRest(AsyncBody):
 
     async def aclose(self) -> None:
         await self._source.aclose()
+
+
+class _LimitedBody(AsyncBody):
+    """A body each part of which comes within the policy's `timeout`, and before a deadline that somebody named."""
+
+    def __init__(self, source: Any, op: Operation, request: Any) -> None:
+        self._source = source
+        self._op = op
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        op, parts = self._op, aiter(self._source)
+        while True:
+            ends, now = named_end(op), op.plan.monotonic()
+            limits = [limit for limit in (op.plan.timeout, ends and ends - now) if limit is not None]
+            limit = asyncio.timeout(min(limits, default=None))
+            try:
+                async with limit:
+                    part = await anext(parts, None)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                is_over = ends is not None and op.plan.monotonic() >= ends
+                error = deadline_passed(op, ends - op.started) if is_over and ends else timed_out(op)
+                make_library_error(error, self._request)
+                raise error from None
+            if part is None:
+                return
+            yield part
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
+
+
+def limit_body(response: Any, op: Operation, request: Any) -> None:
+    """Let the limits that somebody named hold for the part of a body that the caller reads."""
+    if not hasattr(response, "_content") and (op.plan.timeout is not None or named_end(op) is not None):
+        response.stream = _LimitedBody(response.stream, op, request)
 
 
 def read(response: Any, *, whole: bool) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import options
 from holdfast.faults import HoldfastError, InvalidError
+from holdfast.integrations.clients.exchange import limit_reads
 from holdfast.integrations.httpx.exchange import (
     IDEMPOTENT,
     REPEATS,
@@ -22,6 +23,7 @@ from holdfast.integrations.httpx.exchange import (
     failure_in,
     is_failure,
     learn_limits,
+    limit_body,
     limited_as,
     make_library_error,
     may_repeat,
@@ -31,10 +33,11 @@ from holdfast.integrations.httpx.exchange import (
 )
 from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_sync_hedge, warn_of_transport
 from holdfast.policies.target import Target
-from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan, PlanCache
-from holdfast.runtime.responses import give_up_on
+from holdfast.runtime.operation.drivers import drive, drive_async
+from holdfast.runtime.operation.errors import named_end
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import Plan, PlanCache
+from holdfast.runtime.operation.responses import give_up_on
 
 if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy
@@ -186,6 +189,8 @@ class RecoveringTransport(Transport):
         request.extensions = with_limit(request, op.limit())
         response = self._inside.handle_request(request)
         learn_limits(response, op)
+        if named_end(op) is not None:
+            limit_reads(response, op)
         if self._recovery.hands_over(response, op):
             return response
         body = read(response, whole=is_failure(response))
@@ -232,12 +237,14 @@ class AsyncRecoveringTransport(AsyncTransport):
         if op.plan.off:
             return await self._observed(op, request)
         try:
-            return await drive_async(op, self._attempt, (op, request), {})
+            response = await drive_async(op, self._attempt, (op, request), {})
         except FailedResponse as failed:
             return give_up_on(failed.response)
         except HoldfastError as error:
             make_library_error(error, request)
             raise
+        limit_body(response, op, request)
+        return response
 
     async def _observed(self, op: Operation, request: Any) -> Any:
         op.admit()

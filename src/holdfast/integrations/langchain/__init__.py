@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.stream import AfterFirst
+    from holdfast.runtime.streams.stream import AfterFirst
 
 __all__ = ["RecoveryMiddleware", "StoreSaver", "recovering", "recovering_node", "retry_policy"]
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
+import re
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,14 +20,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from pydantic import Field
 
+from holdfast import classify
 from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import LAZY_CLIENTS, checked, without_retries
 from holdfast.policies.models.quote import tokens_of
 from holdfast.policies.target import Target, provider_name
-from holdfast.runtime.flow import Dialect, Used
 from holdfast.runtime.secrets import name_of_key
+from holdfast.runtime.streams.flow import StreamDialect, Used
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -34,10 +37,10 @@ if TYPE_CHECKING:
     from langchain_core.outputs import ChatGenerationChunk, ChatResult
     from langchain_core.runnables import Runnable
 
-    from holdfast.faults import Partial
+    from holdfast.faults import Fault, Partial
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.stream import AfterFirst
+    from holdfast.runtime.streams.stream import AfterFirst
 
 _OPENING = frozenset({"type", "index", "id"})
 _OPENING_CALL = frozenset({"name", "caller", "call_id", "status", "namespace", "extras"})
@@ -48,6 +51,13 @@ _KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
 """The fields in which chat models keep their key."""
 _ADDRESSES = ("anthropic_api_url", "openai_api_base", "base_url")
 """The fields in which chat models keep the address of their API."""
+
+_FAILED = re.compile(
+    r"""ResponseError\(code='(?P<code>\w+)', message=(?P<quote>['"])(?P<message>.*?)(?P=quote)[,)]"""
+    r"""|(?P<kind>server_error|rate_limit_exceeded): (?P<words>.*)""",
+    re.DOTALL,
+)
+"""The words of `response.failed` and of an `error` event."""
 
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """The fields and arguments that limit the answer of a chat model."""
@@ -86,7 +96,13 @@ class ModelRecovery:
         known = self._calls.get(target)
         if known is None:
             known = Calls(
-                target, self._policy, passing=PASSING, usage=_usage_of, through_client=True, runtime=self.runtime
+                target,
+                self._policy,
+                passing=PASSING,
+                usage=_usage_of,
+                through_client=True,
+                reads=_fault_of,
+                runtime=self.runtime,
             )
             self._calls[target] = known = known.before_fallback() if self._has_fallback else known
         return known
@@ -119,6 +135,15 @@ def _credential_of(model: BaseChatModel) -> str:
         if secret is not None and (key := secret()):
             return name_of_key(key)
     return ""
+
+
+def _fault_of(error: Exception) -> Fault | None:
+    """Return the fault of a response that failed. LangChain raises a plain ValueError with its code and its words."""
+    found = _FAILED.match(str(error)) if type(error) is ValueError else None
+    if found is None:
+        return None
+    named = {"code": found["code"] or found["kind"], "message": found["message"] or found["words"]}
+    return classify.from_text(json.dumps({"error": named}))
 
 
 def _names_for_tracers(model: BaseChatModel) -> dict[str, Any]:
@@ -386,4 +411,4 @@ def _said(chunk: ChatGenerationChunk) -> int:
     return tokens_of([message.content, *(call.get("args") for call in calls)])
 
 
-_CHUNKS = Dialect(opens=_opens, fragment=_is_fragment, ends=_ends, used=_used_by_chunk, said=_said)
+_CHUNKS = StreamDialect(opens=_opens, fragment=_is_fragment, ends=_ends, used=_used_by_chunk, said=_said)

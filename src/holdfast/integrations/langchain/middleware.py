@@ -33,8 +33,8 @@ from holdfast.integrations.langchain.retries import without_retries
 from holdfast.integrations.recovery_warnings import RecoveryWarning
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
+from holdfast.runtime.failures.tool_fault import fault_of_tool
 from holdfast.runtime.tool import contract_of
-from holdfast.runtime.tool_fault import fault_of_tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

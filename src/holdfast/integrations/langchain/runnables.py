@@ -16,7 +16,7 @@ from langgraph.pregel import Pregel
 
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING
-from holdfast.runtime.stream import Dialect
+from holdfast.runtime.streams.stream import StreamDialect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.integrations.calls import Repeats
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.stream import AfterFirst
+    from holdfast.runtime.streams.stream import AfterFirst
 
 __all__ = ["RecoveringRunnable"]
 
@@ -143,4 +143,4 @@ def _is_fragment(item: Any) -> bool:
     return isinstance(item, BaseMessageChunk) and bool(getattr(item, "tool_call_chunks", None))
 
 
-_CHUNKS = Dialect(fragment=_is_fragment)
+_CHUNKS = StreamDialect(fragment=_is_fragment)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.integrations.litellm.functions import FUNCTIONS, Function, Options
+from holdfast.integrations.litellm.functions import FUNCTIONS, Function, LiteLLMOptions
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def recovering(
         raise InvalidError.at("recovering.name", "a name such as 'openai', or None", name)
     if getattr(target, RECOVERS, False):
         raise InvalidError.saying("recovering.target", "a target that does not recover yet", "a target that recovers")
-    options = Options(policy=policy, name=name, fallbacks=tuple(fallbacks), runtime=runtime)
+    options = LiteLLMOptions(policy=policy, name=name, fallbacks=tuple(fallbacks), runtime=runtime)
     given: Any = target
     recovered: T
     if _is_router(given):
@@ -86,7 +86,7 @@ def _is_method(target: Any) -> bool:
     return hasattr(target, "__self__")
 
 
-def _router(router: Any, options: Options) -> Any:
+def _router(router: Any, options: LiteLLMOptions) -> Any:
     for configured in _FALLBACKS:
         if getattr(router, configured, None):
             warn(f"the Router's {configured} are off here: give `recovering` fallbacks=[…]")

@@ -18,16 +18,16 @@ from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_sync
 from holdfast.policies import Policy
 from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.drivers import call_plainly, call_plainly_async, drive, drive_async
-from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
-from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan, PlanCache
+from holdfast.runtime.fallbacks.fallback import Chain, drive_chain, drive_chain_async
+from holdfast.runtime.operation.drivers import call_plainly, call_plainly_async, drive, drive_async
+from holdfast.runtime.operation.operation import Operation
+from holdfast.runtime.operation.plan import Plan, PlanCache
 from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["FUNCTIONS", "Function", "Options"]
+__all__ = ["FUNCTIONS", "Function", "LiteLLMOptions"]
 
 FUNCTIONS = {
     "completion": 0,
@@ -48,7 +48,7 @@ _NAMING = ("api_key", "api_base", "base_url", "custom_llm_provider")
 """The options that name the target of a call, besides its model."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class LiteLLMOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `recovering`."""
 
     policy: Policy | None
@@ -65,7 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Function:
     """One function of LiteLLM, with recovery around it."""
 
-    def __init__(self, fn: Callable[..., Any], options: Options, *, routed: bool) -> None:
+    def __init__(self, fn: Callable[..., Any], options: LiteLLMOptions, *, routed: bool) -> None:
         self._fn = fn
         self._options = options
         self._routed = routed

@@ -18,16 +18,16 @@ from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.clients.streams import only
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.models.quote import quote_of
-from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.answers import close_answer, close_answer_async
-from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
+from holdfast.runtime.operation.adapter import Adapter
+from holdfast.runtime.operation.answers import close_answer, close_answer_async
+from holdfast.runtime.streams.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from holdfast.policies.models.quote import Quote
-    from holdfast.runtime.operation import Operation
-    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.operation.operation import Operation
+    from holdfast.runtime.operation.plan import Plan
 
 __all__ = ["CLIENT", "open_stream", "open_stream_async"]
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
 
-__all__ = ["ENDED", "Connecting", "Connection"]
+__all__ = ["ENDED", "Connecting", "McpConnection"]
 
 ENDED = "_holdfast_ended"
 """The attribute of a session with a future that is done when the server has gone. Our own transport sets it."""
 
 
-class Connection:
+class McpConnection:
     """One connection and the task that holds it."""
 
     def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
@@ -35,7 +35,7 @@ class Connection:
         self._task = asyncio.create_task(self._hold(connect))
 
     @classmethod
-    async def opened(cls, connect: Callable[[], AbstractAsyncContextManager[Any]]) -> Connection:
+    async def opened(cls, connect: Callable[[], AbstractAsyncContextManager[Any]]) -> McpConnection:
         """Return a connection that is ready. Raises what connecting raises."""
         connection = cls(connect)
         try:
@@ -89,7 +89,7 @@ class Connecting:
     `work` makes it, in a task of its own. It belongs to no caller: the budget of the first one must not end it for the others.
     """
 
-    def __init__(self, work: Coroutine[Any, Any, Connection], server: str) -> None:
+    def __init__(self, work: Coroutine[Any, Any, McpConnection], server: str) -> None:
         context = copy_context()
         context.run(AMBIENT.set, None)
         self._server = server
@@ -108,7 +108,7 @@ class Connecting:
         """Whether nothing is left of it."""
         return self._task.done()
 
-    async def wait(self) -> Connection:
+    async def wait(self) -> McpConnection:
         """Return the connection. Raises what connecting raises, and TOOL_CONNECTION_LOST if it was given up."""
         ends: set[asyncio.Future[Any]] = {self._task, self._left}
         self._waiting += 1

@@ -20,7 +20,7 @@ from holdfast.classify import from_jsonrpc
 from holdfast.events import MCPReconnectAttempt, MCPServerDisconnected, MCPServerReconnected
 from holdfast.faults import HoldfastError, InvalidError, OutcomeUnknownError, Partial, Schedule
 from holdfast.integrations.calls import Calls
-from holdfast.integrations.mcp.connection import Connecting, Connection
+from holdfast.integrations.mcp.connection import Connecting, McpConnection
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.profiles import HOLDFAST
 from holdfast.policies.target import Target
@@ -178,13 +178,13 @@ class RecoveringSession:
         # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
         self._reads = Calls(name, policy, effect="read", runtime=runtime)
         self._tools: dict[str, Calls] = {}
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
         self._connecting: Connecting | None = None
         self._is_lost = False
         """There was a connection, and the server has gone."""
         self._reconnects = 0
         """How often it was tried to connect again, since the server has gone."""
-        self._left: set[Connection | Connecting] = set()
+        self._left: set[McpConnection | Connecting] = set()
         """Connections that are being closed. A retry does not wait until a dead server has let go."""
 
     async def __aenter__(self) -> Self:
@@ -337,7 +337,7 @@ class RecoveringSession:
                 self._lose(connection, fault)
             raise
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> McpConnection:
         """Return the present connection, or a new one where there is none or it has ended."""
         connection = self._connection
         if connection is not None and connection.over:
@@ -360,14 +360,14 @@ class RecoveringSession:
                 self._drop(connecting)
             raise
 
-    async def _made(self, run: str) -> Connection:
+    async def _made(self, run: str) -> McpConnection:
         """Make the connection, for all calls that wait. `run` is that of the first one."""
         self._reconnects = 0
-        connection = await (self._reconnected(run) if self._is_lost else Connection.opened(self._connect))
+        connection = await (self._reconnected(run) if self._is_lost else McpConnection.opened(self._connect))
         self._is_lost, self._connection = False, connection
         return connection
 
-    async def _reconnected(self, run: str) -> Connection:
+    async def _reconnected(self, run: str) -> McpConnection:
         """Connect again: at once, then after ever longer delays. A failure that cannot pass ends it."""
         runtime, began = self._events, time.monotonic()
         while True:
@@ -378,7 +378,7 @@ class RecoveringSession:
             if runtime.waits and delay > 0:
                 await asyncio.sleep(delay)
             try:
-                connection = await Connection.opened(self._connect)
+                connection = await McpConnection.opened(self._connect)
             except Exception as error:
                 if attempt >= _RECONNECTS or _is_final(fault_of(error)):
                     raise
@@ -386,7 +386,7 @@ class RecoveringSession:
                 self._emit(MCPServerReconnected, run, attempts=attempt, after=round(time.monotonic() - began, 3))
                 return connection
 
-    def _lose(self, connection: Connection, fault: Fault | None) -> None:
+    def _lose(self, connection: McpConnection, fault: Fault | None) -> None:
         """Use the connection no more, and tell that the server has gone."""
         # Another call on the same connection may have failed and dropped it before.
         if self._connection is connection:
@@ -395,7 +395,7 @@ class RecoveringSession:
             self._emit(MCPServerDisconnected, run, fault=fault)
             self._drop(connection)
 
-    def _drop(self, connection: Connection | Connecting) -> None:
+    def _drop(self, connection: McpConnection | Connecting) -> None:
         if connection is self._connection:
             self._connection = None
         if connection is self._connecting:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from mcp import types
 from mcp.shared.message import SessionMessage
+
+from holdfast.faults.redaction import whole_escapes
 
 __all__ = ["line_of", "message_of"]
 
@@ -16,13 +19,20 @@ _ADAPTER: Any = getattr(types, "jsonrpc_message_adapter", None)
 def message_of(line: str) -> Any:
     """Return the message of one line, or the error if it is none: the SDK's sessions take both."""
     try:
-        if _ADAPTER is None:
-            # The class is a type alias in version 2.
-            message_class: Any = types.JSONRPCMessage
-            return SessionMessage(message_class.model_validate_json(line))
-        return SessionMessage(_ADAPTER.validate_json(line, by_name=False))
+        return _message(line)
     except ValueError as error:
+        # Without its answer, the call would wait until its time is over.
+        with suppress(ValueError):
+            return _message(whole_escapes(line))
         return error
+
+
+def _message(line: str) -> SessionMessage:
+    if _ADAPTER is None:
+        # The class is a type alias in version 2.
+        message_class: Any = types.JSONRPCMessage
+        return SessionMessage(message_class.model_validate_json(line))
+    return SessionMessage(_ADAPTER.validate_json(line, by_name=False))
 
 
 def line_of(message: SessionMessage) -> bytes:

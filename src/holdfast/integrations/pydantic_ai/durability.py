@@ -33,7 +33,7 @@ from holdfast import options
 from holdfast.faults import InvalidError, OutcomeUnknownError
 from holdfast.integrations.pydantic_ai.exceptions import for_the_model
 from holdfast.once.outcome import Found, Mark
-from holdfast.runtime.postconditions import check_async
+from holdfast.runtime.operation.postconditions import check_async
 from holdfast.runtime.tool import ToolContract, contract_of
 from holdfast.sessions.call import as_step
 from holdfast.sessions.session import Session

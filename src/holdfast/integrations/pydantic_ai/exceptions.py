@@ -17,7 +17,7 @@ from pydantic_ai.exceptions import (
 )
 
 from holdfast.faults import CircuitOpenError, DeadlineError, NextActor
-from holdfast.runtime.tool_fault import fault_of_tool
+from holdfast.runtime.failures.tool_fault import fault_of_tool
 
 __all__ = ["FALLBACK_ON", "PASSING", "for_the_model"]
 

@@ -14,7 +14,7 @@ from pydantic_ai.messages import FinalResultEvent, PartStartEvent, ThinkingPart,
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.models.quote import tokens_of
-from holdfast.runtime.stream import Dialect, Stream
+from holdfast.runtime.streams.stream import Stream, StreamDialect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
@@ -109,7 +109,7 @@ def _said(event: ModelResponseStreamEvent) -> int:
     return tokens_of([getattr(part, name, None) for name in names])
 
 
-_EVENTS = Dialect(opens=_opens, said=_said)
+_EVENTS = StreamDialect(opens=_opens, said=_said)
 
 
 def _take_deadline(response: Any, live: Stream[Any]) -> None:

@@ -30,7 +30,7 @@ from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.circuit.ramp import Ramp
 from holdfast.policies.circuit.records import BreakerMetrics, Permit, Rejection, Transition, Verdict
 from holdfast.policies.circuit.rules import Rule, broken_rule
-from holdfast.policies.circuit.window import Usual, Window
+from holdfast.policies.circuit.window import UsualRate, Window
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -146,7 +146,7 @@ class Breaker:
         """Operations whose first attempt has failed since then."""
         self.slowest = 0.0
         """Seconds of the slowest good answer so far."""
-        self.usual = Usual() if config.adaptive else None
+        self.usual = UsualRate() if config.adaptive else None
         self.window = Window(config.window, self.usual)
         self.open_until: float | None = None
         """When an open circuit lets a probe through. None: not open, or held open."""
@@ -396,7 +396,7 @@ class Breaker:
         self._turn_window(now)
         # The grid of the window depends on its length, so the counts move into a new one.
         parts = tuple(self.window.parts(now))
-        self.usual = (self.usual or Usual()) if config.adaptive else None
+        self.usual = (self.usual or UsualRate()) if config.adaptive else None
         self.window = Window(config.window, self.usual)
         self.window.load(parts, now)
         self.config = config

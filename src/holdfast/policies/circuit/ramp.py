@@ -1,7 +1,7 @@
 """The ramp: after a good probe, those who waited come back in growing numbers, and fewer where the service cannot take them.
 
-Invariant: a service that answers and rejects calls of the same moment has more calls than it can take. A service that rejects all
-calls of a moment is ill for that moment, and the ramp does not change.
+Invariant: a service that answers calls of a moment and rejects a third of all has more calls than it can take. A service that rejects all
+calls of a moment is ill for that moment, and one that rejects a few fails on single requests. Then the ramp does not change.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ RAMP_S = 10.0
 SAME_S = 0.25
 FEWER = 0.75
 """If the service takes one and rejects one of two calls that begin within so many seconds, this share of its room is left."""
+OVERLOAD = 1 / 3
+"""So large is the share of the calls that it rejects then. Fewer may be requests that it fails on each time."""
+NEWER = 0.1
+"""The weight of the latest call in that share."""
 STEADY_S = 20.0
 """A service that rejected calls while it answered others has returned when it has rejected none for so many seconds."""
 REJECTIONS_KEPT = 31
@@ -25,7 +29,7 @@ REJECTIONS_KEPT = 31
 class Ramp:
     """How many calls may run at the same time after the first good probe."""
 
-    __slots__ = ("_back_since", "_full_at", "_rejections", "places")
+    __slots__ = ("_back_since", "_full_at", "_rejected", "_rejections", "places")
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -34,6 +38,8 @@ class Ramp:
         """When the first good probe ended."""
         self._full_at = -math.inf
         """When the service last rejected a call while it answered another: it takes about as many calls as there is room."""
+        self._rejected = 0.0
+        """The share of the calls that failed after a good probe, newer ones weighted more."""
         self._rejections: tuple[float, ...] = ()
         """When the latest calls began that failed after a good probe."""
 
@@ -48,7 +54,8 @@ class Ramp:
         """A probe that began at `started` was answered. It is the number `good` of the good ones."""
         if good == 1:
             self._back_since = now
-        if any(abs(started - at) < SAME_S for at in self._rejections):
+        self._rejected -= NEWER * self._rejected
+        if self._rejected >= OVERLOAD and any(abs(started - at) < SAME_S for at in self._rejections):
             self.places, self._full_at, self._rejections = max(1, int(self.places * FEWER)), now, ()
         elif self._full_at == -math.inf:
             # Good answers that come within milliseconds must not bring everybody back in the first second.
@@ -59,6 +66,7 @@ class Ramp:
 
     def rejected(self, started: float) -> None:
         """A call that began at `started` failed after a good probe."""
+        self._rejected += NEWER * (1 - self._rejected)
         self._rejections = (*self._rejections[-REJECTIONS_KEPT:], started)
 
     def is_steady(self, now: float) -> bool:

@@ -47,6 +47,8 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     """Its number there; 0: its outcome does not count."""
     first: int = 0
     """Its number there among the first attempts that did not wait; 0: it is none."""
+    caller: int = 0
+    """Who makes it; 0: nothing is paced."""
     waited: float = 0.0
     """Seconds that it waited for its turn where the plain client would have made it at once."""
 

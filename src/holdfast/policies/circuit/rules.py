@@ -45,13 +45,16 @@ class Rule(StrEnum):
 def broken_rule(config: Circuit, streak: int, window: Window, factor: float) -> Rule | None:
     """Return the first rule that is broken by `streak` failures in a row and the calls of the window; None: no rule."""
     most = config.failures
-    if most is not None and config.counted == "consecutive" and streak >= _scaled_count(most, factor):
-        return Rule.FAILURES
+    if most is not None and config.counted != "window":
+        # With `either`, a row needs as many calls as the window does, and no window: none of them was answered, however long it took.
+        in_a_row = _scaled_count(most, factor)
+        if streak >= (in_a_row if config.counted == "consecutive" else max(in_a_row, config.volume)):
+            return Rule.FAILURES
     calls = window.calls
     # A volume of zero requires no calls, but a share of zero calls cannot be computed.
     if calls < config.volume or not calls:
         return None
-    if most is not None and config.counted == "window" and window.failures >= _scaled_count(most, factor):
+    if most is not None and config.counted != "consecutive" and window.failures >= _scaled_count(most, factor):
         return Rule.FAILURES
     # Divide and never multiply: as floats, 0.7 * 10 is more than 7, while 7 / 10 equals 0.7.
     if config.rate is not None and window.failures / calls >= min(1.0, config.rate * factor):
@@ -75,6 +78,9 @@ def counted_by(fault: Fault, scopes: Sequence[Scope]) -> Scope | None:
         # A rejection by our own limiter, circuit or budget says nothing about the service behind it.
         return None
     own = fault.scope if fault.scope in scopes else None
+    if own is None and fault.ended_itself:
+        # What a command says about something else says nothing about the shell that has run it.
+        return None
     if entry.kind is Kind.TRANSIENT:
         return own or scopes[0]
     if entry.category is Category.AGENT_CRASH and Scope.AGENT in scopes:

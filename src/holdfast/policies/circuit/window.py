@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["LEAST", "MOST", "PARTS", "Part", "Usual", "Window"]
+__all__ = ["LEAST", "MOST", "PARTS", "Part", "UsualRate", "Window"]
 
 # More parts make the window's length more exact, and each breaker larger by three counters a part.
 PARTS = 20
@@ -49,7 +49,7 @@ class Window:
         "width",
     )
 
-    def __init__(self, span: float, usual: Usual | None = None) -> None:
+    def __init__(self, span: float, usual: UsualRate | None = None) -> None:
         self.width = span / PARTS
         self.ends = -math.inf
         """When the present part is over."""
@@ -162,7 +162,7 @@ ENOUGH = 20.0
 """Calls that must be known before the thresholds move."""
 
 
-class Usual:
+class UsualRate:
     """The usual failure rate of a target, for circuits with adaptive thresholds. Older calls weigh less.
 
     A failure says more about a target that never failed before than about a target that fails now and then. Only calls

@@ -15,7 +15,7 @@ from holdfast.faults import Code, Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["CAPABILITIES", "Capability", "Found", "Level", "Needs", "Offers", "able", "lacking", "negotiate"]
+__all__ = ["CAPABILITIES", "Capability", "Level", "Needs", "Negotiated", "Offers", "able", "lacking", "negotiate"]
 
 Capability: TypeAlias = Literal[
     "streaming", "toolCalling", "structuredOutput", "multimodal", "reasoning", "contextWindow", "promptCaching"
@@ -92,7 +92,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
         return msgspec.structs.replace(self, levels={**self.levels, **dict.fromkeys(capabilities, "hard")})
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Negotiated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a negotiation: the capabilities that the model is known to lack, by how much they are needed."""
 
     hard: tuple[Capability, ...] = ()
@@ -105,7 +105,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.hard
 
 
-def negotiate(needs: Needs, offers: Offers) -> Found:
+def negotiate(needs: Needs, offers: Offers) -> Negotiated:
     """Return what is missing. The caller must not send the request unless the result is `agreed`."""
     missing: dict[Level, list[Capability]] = {"hard": [], "preferred": [], "probed": []}
     for capability in CAPABILITIES:
@@ -113,7 +113,9 @@ def negotiate(needs: Needs, offers: Offers) -> Found:
         # `is False`, because None means unknown, and unknown is not missing.
         if level != "absent" and offers.has(capability, needs.window) is False:
             missing[level].append(capability)
-    return Found(hard=tuple(missing["hard"]), preferred=tuple(missing["preferred"]), probed=tuple(missing["probed"]))
+    return Negotiated(
+        hard=tuple(missing["hard"]), preferred=tuple(missing["preferred"]), probed=tuple(missing["probed"])
+    )
 
 
 def able(needs: Needs, models: Mapping[str, Offers]) -> tuple[str, ...]:

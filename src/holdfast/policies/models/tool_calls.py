@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["OpenCall"]
+__all__ = ["CallTracker"]
 
 # The event types of Anthropic's Messages and OpenAI's Responses. No name means two things, so one table holds both.
 _BEGINS = frozenset({"content_block_start", "response.output_item.added"})
@@ -23,7 +23,7 @@ _MOST_WRAPPED = 4
 """How deep an event may be wrapped in the items of a framework."""
 
 
-class OpenCall:
+class CallTracker:
     """Follows a stream item by item. `inside` is whether the last item was inside a tool call."""
 
     __slots__ = ("inside",)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions.question import Interactor, Notice, Question
     from holdfast.sessions.step_runner import StepRunner
 
-__all__ = ["Prompt", "QuestionBroker"]
+__all__ = ["NewQuestion", "QuestionBroker"]
 
 _LOOK_S = 1.0
 """How often the log is read for an answer of another process, in case no wake-up comes."""
@@ -59,7 +59,7 @@ _MOST_COMMANDS = 3
 """How many other open questions an error names."""
 
 
-class Prompt(NamedTuple):
+class NewQuestion(NamedTuple):
     """A question that a session wants to ask."""
 
     name: str
@@ -150,7 +150,7 @@ class QuestionBroker:
             )
         return value
 
-    async def prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]:
+    async def prompt(self, steps: StepRunner, prompt: NewQuestion) -> tuple[Answered, Any]:
         """Return the answer to a question, and its value. If the question is dismissed, cancel its turn."""
         known_as = f"question {prompt.turn} {prompt.name}"
         try:
@@ -174,11 +174,11 @@ class QuestionBroker:
         self, steps: StepRunner, kind: str, payload: dict[str, Any], expires: float | None, user_code: str = ""
     ) -> tuple[Answered, Any]:
         async def ask(name: str) -> tuple[Answered, Any]:
-            return await self.prompt(steps, Prompt(name, steps.turn, kind, payload, expires, user_code))
+            return await self.prompt(steps, NewQuestion(name, steps.turn, kind, payload, expires, user_code))
 
         return await steps.question(kind, question_hash(kind, payload), ask)
 
-    async def _find_or_ask(self, prompt: Prompt) -> tuple[Answered, Any]:
+    async def _find_or_ask(self, prompt: NewQuestion) -> tuple[Answered, Any]:
         """Return the stored answer and its value; ask for it if there is none."""
         _check(prompt)
         raised = self._journal.memory.questions_of(prompt.turn).get(prompt.name)
@@ -197,7 +197,7 @@ class QuestionBroker:
         raised = memory.questions_of(turn).get(name)
         return None if raised is None else memory.answers.get(raised.id)
 
-    def _known(self, prompt: Prompt, raised: QuestionRaised) -> Answered | None:
+    def _known(self, prompt: NewQuestion, raised: QuestionRaised) -> Answered | None:
         """Return the stored answer if it can be used. An expired answer, or a password that was not stored, cannot be used."""
         if raised.args != question_hash(prompt.kind, prompt.payload):
             # A step failed in another way than before, so another question is put about it.
@@ -208,7 +208,7 @@ class QuestionBroker:
         lost = is_secret(prompt.kind) and known.outcome == "accepted"
         return None if lost or (prompt.anew and known.outcome == "rejected") else known
 
-    async def _raise(self, prompt: Prompt) -> QuestionRaised:
+    async def _raise(self, prompt: NewQuestion) -> QuestionRaised:
         raised = QuestionRaised(
             id=f"q-{secrets.token_hex(5)}",
             step=prompt.name,
@@ -458,7 +458,7 @@ async def _answer_of(interactor: Interactor, question: Question) -> Answer:
     raise InvalidError.saying(f"{type(interactor).__name__}.ask", "an Answer, from an async function", got)
 
 
-def _check(prompt: Prompt) -> None:
+def _check(prompt: NewQuestion) -> None:
     options.seconds("expires", prompt.expires, optional=True)
     if prompt.kind not in KINDS:
         raise HoldfastError(Fault.of("SESS_INTERACTION_UNKNOWN_KIND", context={"received": prompt.kind}))

@@ -13,11 +13,11 @@ import msgspec
 
 from holdfast.faults import Category, HoldfastError, Kind, NextActor, OutcomeUnknownError, Scope
 from holdfast.once.doubt import OUTCOMES
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
-from holdfast.sessions.batch import SESSION_FAILURES
-from holdfast.sessions.questions.broker import Prompt
+from holdfast.sessions.map_items import SESSION_FAILURES
+from holdfast.sessions.questions.broker import NewQuestion
 from holdfast.sessions.questions.question import mismatch
 from holdfast.sessions.stored_types import hints
 
@@ -139,7 +139,7 @@ class Remedies:
         prompt = f"{call} was started and its end is not known. Did it happen?"
         details = {"call": key}
         choices = {"prompt": prompt, "choices": list(OUTCOMES), "details": details}
-        answered, value = await broker.prompt(steps, Prompt(f"{what}{number}", steps.turn, "Select", choices))
+        answered, value = await broker.prompt(steps, NewQuestion(f"{what}{number}", steps.turn, "Select", choices))
         happened = OUTCOMES.get(str(value)) if answered.outcome == "accepted" else None
         if happened is None or key not in self._session.unknown:
             # Somebody else may have resolved it meanwhile. That has answered the question too.
@@ -152,7 +152,7 @@ class Remedies:
                 "prompt": f"What was the result of {call}{form}? Leave it empty if it has none",
                 "details": details,
             }
-            question = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
+            question = NewQuestion(f"{what}{number}/result", steps.turn, "Ask", payload)
             _, text = await broker.prompt(steps, question)
             if key not in self._session.unknown:
                 return True
@@ -191,7 +191,7 @@ class Remedies:
             if self._session.sign_in is not None:
                 code = await self._session.sign_in(fault)
             payload["url"] = code.url
-        prompt = Prompt(question, self._steps.turn, _KIND[remedy], payload, None, code.user_code, anew=True)
+        prompt = NewQuestion(question, self._steps.turn, _KIND[remedy], payload, None, code.user_code, anew=True)
         answered, value = await self._broker.prompt(self._steps, prompt)
         if answered.outcome != "accepted":
             return None

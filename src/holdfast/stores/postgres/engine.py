@@ -24,7 +24,7 @@ from psycopg_pool import PoolTimeout
 from holdfast.faults import HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.postgres.failures import CONFLICTS, typed
-from holdfast.stores.postgres.lanes import Job, Lanes
+from holdfast.stores.postgres.lanes import LaneJob, Lanes
 from holdfast.stores.sql.query import Many
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from holdfast.stores.sql.query import Script, Step
 
-__all__ = ["Doubt", "DoubtError", "Engine", "Slot", "is_loss"]
+__all__ = ["Doubt", "DoubtError", "Engine", "SlotRow", "is_loss"]
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Doubt(NamedTuple):
     result: Any
 
 
-class Slot:
+class SlotRow:
     """A connection's row in the table `slot`."""
 
     __slots__ = ("lock", "name", "prepared", "seq")
@@ -131,7 +131,7 @@ class Engine:
         self._lanes = Lanes(self._perform)
         self._given_back = 0
         """How many connections were given back that still work."""
-        self._slots: WeakKeyDictionary[AsyncConnection[Any], Slot] = WeakKeyDictionary()
+        self._slots: WeakKeyDictionary[AsyncConnection[Any], SlotRow] = WeakKeyDictionary()
         slot = sql.Identifier(schema, "slot")
         path = sql.Identifier(schema).as_string()
         self._note = sql.SQL(_NOTE).format(
@@ -145,7 +145,7 @@ class Engine:
         self._row = sql.SQL("INSERT INTO {} (name, seq, at) VALUES (%s, 0, 0) ON CONFLICT DO NOTHING").format(slot)
         self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
 
-    def begin(self, job: Job) -> asyncio.Future[Any]:
+    def begin(self, job: LaneJob) -> asyncio.Future[Any]:
         """Make a job's script with the server's time, and run it in a transaction; return the future of its result.
 
         It has `DoubtError` if the outcome is unknown.
@@ -160,12 +160,12 @@ class Engine:
         """Use a connection for groups from now on."""
         self._own = connection
 
-    async def make_row(self, connection: AsyncConnection[Any], slot: Slot) -> None:
+    async def make_row(self, connection: AsyncConnection[Any], slot: SlotRow) -> None:
         """Make a connection's row in the table `slot`, unless it has one."""
         await AsyncCursor(connection).execute(self._row, (slot.name,))
 
     @asynccontextmanager
-    async def line(self) -> AsyncIterator[tuple[AsyncConnection[Any], Slot]]:
+    async def line(self) -> AsyncIterator[tuple[AsyncConnection[Any], SlotRow]]:
         """Lend the connection for groups, one caller at a time. If an error closes it, the next caller gets a new one."""
         if self._connect is None:
             async with self.connection() as lent:
@@ -182,7 +182,7 @@ class Engine:
             await own.close()
             raise
 
-    async def _perform(self, jobs: list[Job]) -> None:
+    async def _perform(self, jobs: list[LaneJob]) -> None:
         """Run jobs in one transaction. If one job makes it fail, run each job in its own transaction."""
         try:
             await self._stored(jobs)
@@ -197,7 +197,7 @@ class Engine:
             for job in jobs:
                 job.error = typed(error)
 
-    async def _stored(self, jobs: list[Job]) -> None:
+    async def _stored(self, jobs: list[LaneJob]) -> None:
         """Run jobs in one transaction; retry after a conflict, or once if the connection was dead."""
         conflicts = losses = 0
         while True:
@@ -256,10 +256,10 @@ class Engine:
         async with self.connection() as connection:
             await connection.execute(self._retire, (names,))
 
-    def _slot(self, connection: AsyncConnection[Any]) -> Slot:
+    def _slot(self, connection: AsyncConnection[Any]) -> SlotRow:
         slot = self._slots.get(connection)
         if slot is None:
-            slot = self._slots[connection] = Slot()
+            slot = self._slots[connection] = SlotRow()
         return slot
 
     async def hang_up(self) -> None:
@@ -305,7 +305,7 @@ class Engine:
             else:
                 return connection
 
-    async def _transact(self, jobs: list[Job]) -> None:
+    async def _transact(self, jobs: list[LaneJob]) -> None:
         async with self.connection() as connection:
             # Every transaction gets a new number, even if it fails: the row must never match an older transaction.
             slot = self._slot(connection)
@@ -377,7 +377,7 @@ class _Talk:
         await AsyncCursor(self._connection).executemany(statement, rows)
 
 
-async def _attempt(talk: _Talk, job: Job, now: float) -> None:
+async def _attempt(talk: _Talk, job: LaneJob, now: float) -> None:
     """Run a job's script. A script that raises has written nothing, so the other scripts of its transaction continue."""
     job.error = None
     try:

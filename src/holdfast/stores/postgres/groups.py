@@ -36,15 +36,15 @@ from holdfast.stores.postgres.arrays import (
     text_array,
 )
 from holdfast.stores.postgres.engine import Doubt, DoubtError, is_loss
-from holdfast.stores.sql.batch import HEADS, Batch, Head, head_of, is_plain
+from holdfast.stores.sql.batch import HEADS, Batch, SessionHead, head_of, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from psycopg.pq.abc import PGresult
 
-    from holdfast.stores.postgres.engine import Engine, Slot
-    from holdfast.stores.postgres.lanes import Job
+    from holdfast.stores.postgres.engine import Engine, SlotRow
+    from holdfast.stores.postgres.lanes import LaneJob
 
 __all__ = ["Groups"]
 
@@ -140,12 +140,12 @@ class Groups:
     def __init__(self, engine: Engine, schema: str, now: Callable[[float], float]) -> None:
         self._engine = engine
         self._now = now
-        self._queue: deque[Job] = deque()
+        self._queue: deque[LaneJob] = deque()
         self._waiting: Counter[str] = Counter()
         """How many commits of each session are in the queue, or in the group that is being written."""
         self._task: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str, SessionHead] = {}
         self._company = 0
         """How many commits the last group had."""
         self._server = (0.0, 0.0)
@@ -163,7 +163,7 @@ class Groups:
         """Forget a session's head, because something else was written."""
         self._heads.pop(session, None)
 
-    def begin(self, job: Job) -> asyncio.Future[Any]:
+    def begin(self, job: LaneJob) -> asyncio.Future[Any]:
         """Write a commit with the next group, or alone if it is not plain; return the future of its result."""
         session = job.lane
         if session not in self._waiting and (not _is_plain(job) or self._engine.is_writing(session)):
@@ -207,7 +207,7 @@ class Groups:
             await asyncio.sleep(0)
             idle = idle + 1 if len(self._queue) == before else 0
 
-    async def _round(self, jobs: list[Job]) -> None:
+    async def _round(self, jobs: list[LaneJob]) -> None:
         """Write what can be written of these jobs now. The others come back to the queue, or are written alone."""
         fresh = {job.lane for job in jobs if job.lane not in self._heads and _is_plain(job)}
         try:
@@ -218,8 +218,8 @@ class Groups:
                 self._alone(job)
             return
         batch, now = Batch(), self._time()
-        written: list[Job] = []
-        again: list[Job] = []
+        written: list[LaneJob] = []
+        again: list[LaneJob] = []
         alone: set[str] = set()
         for job in jobs:
             if not self._is_grouped(job) or job.lane in alone:
@@ -235,14 +235,14 @@ class Groups:
             again += await self._write(written, batch)
         self._queue.extendleft(reversed(again))
 
-    def _is_grouped(self, job: Job) -> bool:
+    def _is_grouped(self, job: LaneJob) -> bool:
         """Whether a job can be written with a group: it is plain, its chain exists, and nobody writes to its session."""
         if not _is_plain(job) or job.refused > 1 or self._engine.is_writing(job.lane):
             return False
         head = self._heads.get(job.lane)
         return head is None or job.commit is None or Batch.takes(job.commit, head)
 
-    def _add(self, job: Job, batch: Batch, now: float, written: list[Job], again: list[Job] | None) -> None:
+    def _add(self, job: LaneJob, batch: Batch, now: float, written: list[LaneJob], again: list[LaneJob] | None) -> None:
         """Add a job to the batch. If it is rejected by a head that may be old (`again`), it is decided again."""
         head = self._heads.get(job.lane)
         if head is None:
@@ -260,7 +260,7 @@ class Groups:
         else:
             written.append(job)
 
-    async def _write(self, jobs: list[Job], batch: Batch) -> list[Job]:
+    async def _write(self, jobs: list[LaneJob], batch: Batch) -> list[LaneJob]:
         """Send a batch; return the jobs that were not written and are to be tried again."""
         try:
             verdict = await self._stored(batch)
@@ -287,14 +287,14 @@ class Groups:
             self._heads.clear()
         self._heads.update(batch.after)
 
-    def _fail(self, job: Job, error: DoubtError | psycopg.Error) -> None:
+    def _fail(self, job: LaneJob, error: DoubtError | psycopg.Error) -> None:
         if isinstance(error, DoubtError):
             self._settle(job, DoubtError(error.doubt._replace(result=job.result), error.cause))
         else:
             # The group is not stored: the connection had died, or the server did not take it. Alone, each gets its own answer.
             self._alone(job)
 
-    def _alone(self, job: Job) -> None:
+    def _alone(self, job: LaneJob) -> None:
         """Write a job with its own transaction."""
         self.forget(job.lane)
         task = asyncio.get_running_loop().create_task(self._perform(job))
@@ -302,7 +302,7 @@ class Groups:
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 
-    async def _perform(self, job: Job) -> None:
+    async def _perform(self, job: LaneJob) -> None:
         try:
             await self._engine.begin(job)
         except BaseException:  # noqa: BLE001, S110 - its caller gets the error from the job
@@ -310,18 +310,18 @@ class Groups:
         finally:
             self._end(job)
 
-    def _settle(self, job: Job, error: BaseException | None = None) -> None:
+    def _settle(self, job: LaneJob, error: BaseException | None = None) -> None:
         job.error = error
         job.settle()
         self._end(job)
 
-    def _is_cancelled(self, job: Job) -> bool:
+    def _is_cancelled(self, job: LaneJob) -> bool:
         if job.future.done():
             self._end(job)
             return True
         return False
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: LaneJob) -> None:
         left = self._waiting[job.lane] = self._waiting[job.lane] - 1
         if left <= 0:
             del self._waiting[job.lane]
@@ -354,7 +354,7 @@ class Groups:
         FAILPOINTS.reach("committed")
         return verdict
 
-    async def _prepare(self, connection: AsyncConnection[Any], slot: Slot) -> None:
+    async def _prepare(self, connection: AsyncConnection[Any], slot: SlotRow) -> None:
         if not slot.prepared:
             await self._engine.make_row(connection, slot)
             if not self._engine.is_pooled:
@@ -363,7 +363,7 @@ class Groups:
                     await _answer(connection)
             slot.prepared = True
 
-    async def _send(self, connection: AsyncConnection[Any], slot: Slot, batch: Batch) -> _Verdict:
+    async def _send(self, connection: AsyncConnection[Any], slot: SlotRow, batch: Batch) -> _Verdict:
         name, args = _arguments(slot, batch)
         FAILPOINTS.reach("written")
         binary = [pq.Format.BINARY] * len(args)
@@ -385,7 +385,7 @@ class Groups:
         return _Verdict(ok == b"\1", [] if fit is None else ints_of(bytes(fit)))
 
 
-def _arguments(slot: Slot, batch: Batch) -> tuple[bytes, list[bytes]]:
+def _arguments(slot: SlotRow, batch: Batch) -> tuple[bytes, list[bytes]]:
     """Return the name of the statement that writes a batch, and its arguments."""
     if len(batch.entries) == len(batch.before) == 1 and not batch.audits:
         return b"holdfast_one", _arguments_of_one(slot, batch)
@@ -421,7 +421,7 @@ def _arguments(slot: Slot, batch: Batch) -> tuple[bytes, list[bytes]]:
     return b"holdfast_group_audit", args
 
 
-def _arguments_of_one(slot: Slot, batch: Batch) -> list[bytes]:
+def _arguments_of_one(slot: SlotRow, batch: Batch) -> list[bytes]:
     ((name, before),) = batch.before.items()
     after = batch.after[name]
     ((_, _, id_, _, type_, body, _),) = batch.entries
@@ -457,5 +457,5 @@ async def _answer(connection: AsyncConnection[Any]) -> PGresult:
     return result
 
 
-def _is_plain(job: Job) -> bool:
+def _is_plain(job: LaneJob) -> bool:
     return job.commit is not None and is_plain(job.commit)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
 
-__all__ = ["Job", "Lanes"]
+__all__ = ["LaneJob", "Lanes"]
 
 MOST_JOBS = 128
 """The most jobs in one transaction. More jobs would delay the first of them too much."""
 
 
-class Job:
+class LaneJob:
     """A script to run in a transaction, and the future of its result."""
 
     __slots__ = ("commit", "error", "future", "lane", "on_end", "refused", "result", "script")
@@ -33,7 +33,7 @@ class Job:
         lane: str,
         script: Callable[[float], Script[Any]],
         commit: Commit | None = None,
-        on_end: Callable[[Job], None] | None = None,
+        on_end: Callable[[LaneJob], None] | None = None,
     ) -> None:
         self.lane = lane
         self.script = script
@@ -62,16 +62,16 @@ class Job:
 class Lanes:
     """One queue for each session that is being written to."""
 
-    def __init__(self, perform: Callable[[list[Job]], Awaitable[None]]) -> None:
+    def __init__(self, perform: Callable[[list[LaneJob]], Awaitable[None]]) -> None:
         self._perform = perform
-        self._waiting: dict[str, deque[Job]] = {}
+        self._waiting: dict[str, deque[LaneJob]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_busy(self, lane: str) -> bool:
         """Whether a lane has jobs."""
         return lane in self._waiting
 
-    def begin(self, job: Job) -> asyncio.Future[Any]:
+    def begin(self, job: LaneJob) -> asyncio.Future[Any]:
         """Run a job after those of its lane that wait; return the future of its result."""
         lane = job.lane
         waiting = self._waiting.get(lane)
@@ -100,7 +100,7 @@ class Lanes:
         # Drop the lane of an idle session, because a process may serve many thousands of sessions.
         del self._waiting[lane]
 
-    async def _perform_and_settle(self, jobs: list[Job]) -> None:
+    async def _perform_and_settle(self, jobs: list[LaneJob]) -> None:
         try:
             await self._perform(jobs)
         except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error, and the lane must live on
@@ -110,5 +110,5 @@ class Lanes:
             job.settle()
 
 
-def _taken(waiting: deque[Job]) -> list[Job]:
+def _taken(waiting: deque[LaneJob]) -> list[LaneJob]:
     return [waiting.popleft() for _ in range(min(len(waiting), MOST_JOBS))]

@@ -25,7 +25,7 @@ from holdfast.stores.errors import unavailable
 from holdfast.stores.postgres.engine import Doubt, DoubtError, Engine
 from holdfast.stores.postgres.failures import typed
 from holdfast.stores.postgres.groups import Groups
-from holdfast.stores.postgres.lanes import Job
+from holdfast.stores.postgres.lanes import LaneJob
 from holdfast.stores.postgres.notifications import Listener, Notifier
 from holdfast.stores.postgres.renewals import Renewals
 from holdfast.stores.postgres.tables import DIALECT, EPOCH, migrate, note_epoch
@@ -214,10 +214,10 @@ class PostgresStore:
     def _begin(self, ready: Commit) -> asyncio.Future[Receipt]:
         self._opened()
         epoch = secrets.token_urlsafe(12) if ready.create is not None else ""
-        job = Job(ready.session or ready.chain, partial(self._script, ready, epoch), ready, self._ended)
+        job = LaneJob(ready.session or ready.chain, partial(self._script, ready, epoch), ready, self._ended)
         return self._groups.begin(job)
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: LaneJob) -> None:
         """The transaction of a commit has ended."""
         ready = job.commit
         assert ready is not None
@@ -332,7 +332,7 @@ class PostgresStore:
         try:
             engine = self._opened()
             try:
-                result: T = await engine.begin(Job(lane, lambda now: script(self._now(now))))
+                result: T = await engine.begin(LaneJob(lane, lambda now: script(self._now(now))))
             finally:
                 self._groups.forget(lane)
         except DoubtError as error:

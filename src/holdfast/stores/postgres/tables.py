@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.stores.sql.schema import VERSION, Dialect, migrations
+from holdfast.stores.sql.schema import VERSION, SqlDialect, migrations
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
 
 __all__ = ["DIALECT", "EPOCH", "migrate", "note_epoch"]
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     text='TEXT COLLATE "C"',
     blob="BYTEA",
     real="DOUBLE PRECISION",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Claim, Commit
     from holdfast.stores.sql.query import Row
 
-__all__ = ["HEADS", "KNOWN", "Batch", "Head", "head_of", "is_plain", "repeated"]
+__all__ = ["HEADS", "KNOWN", "Batch", "SessionHead", "head_of", "is_plain", "repeated"]
 
 HEADS = (
     "SELECT s.name, s.key, s.epoch, s.state, s.fence, s.top, s.last_at, s.head, c.key, c.seq, c.hash"
@@ -35,7 +35,7 @@ KNOWN = "SELECT body_hash, first, top, at, result FROM inbox WHERE session = ? A
 """Reads the receipt of a claim that was made before."""
 
 
-class Head(NamedTuple):
+class SessionHead(NamedTuple):
     """What a commit needs to know of a session: its row, and the end of its audit chain."""
 
     key: int
@@ -54,11 +54,11 @@ class Head(NamedTuple):
 _new = tuple.__new__
 
 
-def head_of(row: Row) -> Head:
+def head_of(row: Row) -> SessionHead:
     """Return the head of a session from a row of `HEADS`, without its first column."""
     key, epoch, state, fence, top, last_at, hash_, chain, seq, seal = row
     before = GENESIS if hash_ is None else bytes(hash_)
-    return Head(
+    return SessionHead(
         key, epoch, state, fence, top, last_at, before, chain, seq or 0, GENESIS if seal is None else bytes(seal)
     )
 
@@ -89,8 +89,8 @@ class Batch:
     __slots__ = ("after", "audits", "before", "claims", "entries")
 
     def __init__(self) -> None:
-        self.before: dict[str, Head] = {}
-        self.after: dict[str, Head] = {}
+        self.before: dict[str, SessionHead] = {}
+        self.after: dict[str, SessionHead] = {}
         self.entries: list[tuple[Any, ...]] = []
         """(session's key, offset, id, time, type, body, hash)"""
         self.claims: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -99,11 +99,11 @@ class Batch:
         """(chain's key, number, time, class, correlation, payload, hash)"""
 
     @staticmethod
-    def takes(commit: Commit, head: Head) -> bool:
+    def takes(commit: Commit, head: SessionHead) -> bool:
         """Whether a plain commit fits here: its audit chain exists, if it needs one."""
         return not commit.audit or head.chain is not None
 
-    def add(self, commit: Commit, head: Head, now: float, known: Row | None = None) -> Receipt:
+    def add(self, commit: Commit, head: SessionHead, now: float, known: Row | None = None) -> Receipt:
         """Add a commit to a session with this head; return its receipt. Raise, and add nothing, if the session does not take it.
 
         known: the row of `KNOWN` for the commit's claim, if it was made before.
@@ -138,7 +138,7 @@ class Batch:
                 self.audits.append((chain, seq, at, record.kind, record.correlation, record.payload, seal))
         state = state if commit.state is None else commit.state.value
         # Making the tuple itself takes a third of the time of calling the class.
-        self.after[name] = _new(Head, (key, epoch, state, fence, top, at, before, chain, seq, seal))
+        self.after[name] = _new(SessionHead, (key, epoch, state, fence, top, at, before, chain, seq, seal))
         if claim is None:
             return Receipt(first=first, top=top, at=at, epoch=epoch)
         # The receipt is stored with the claim, so that a repeated claim returns exactly the first receipt.

@@ -22,7 +22,7 @@ __all__ = ["Reads"]
 T = TypeVar("T")
 
 
-class Engine(Protocol):
+class ScriptRunner(Protocol):
     """What runs a script that only reads. All its statements see one snapshot."""
 
     async def __call__(self, script: Callable[[], Script[T]], /) -> T: ...
@@ -31,7 +31,7 @@ class Engine(Protocol):
 class Reads:
     """Everything that an SQL store reads. A store has one, and gives it its engine."""
 
-    def __init__(self, read: Engine, instant: Callable[[float], Instant], clock: str = "0.0") -> None:
+    def __init__(self, read: ScriptRunner, instant: Callable[[float], Instant], clock: str = "0.0") -> None:
         self._read = read
         self._instant = instant
         """Returns the time at which leases are judged, from the server's time."""

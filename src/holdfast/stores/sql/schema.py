@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["VERSION", "Dialect", "migrations"]
+__all__ = ["VERSION", "SqlDialect", "migrations"]
 
 VERSION = 2
 
 
-class Dialect(NamedTuple):
+class SqlDialect(NamedTuple):
     """What differs between engines."""
 
     text: str
@@ -25,7 +25,7 @@ class Dialect(NamedTuple):
     """The clause that makes a SELECT lock its row until the transaction ends."""
 
 
-def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
+def migrations(dialect: SqlDialect) -> dict[int, tuple[str, ...]]:
     """Return the statements that lead to each version from the version before it."""
     steps = {1: _FIRST, 2: _SECOND}
     return {

@@ -21,7 +21,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.records import Commit, NewAudit
 from holdfast.stores.sql.commits import commit_script
-from holdfast.stores.sql.schema import VERSION, Dialect, migrations
+from holdfast.stores.sql.schema import VERSION, SqlDialect, migrations
 from holdfast.stores.sqlite.tables import run_script
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "APPLICATION_ID",
     "DIALECT",
-    "Identity",
-    "State",
+    "FileIdentity",
+    "FileState",
     "begin",
     "begin_epoch",
     "check_not_emptied",
@@ -53,7 +53,7 @@ __all__ = [
 APPLICATION_ID = 0x486F6C64
 """Marks a SQLite file as ours: "Hold"."""
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     text="TEXT",
     blob="BLOB",
     real="REAL",
@@ -150,7 +150,7 @@ def copy_migrated(connection: sqlite3.Connection, copy: Path) -> None:
         ours.execute("PRAGMA journal_mode = DELETE")
 
 
-class State(NamedTuple):
+class FileState(NamedTuple):
     """How a file looks from outside. It differs after another process has written to it."""
 
     idle: bool
@@ -160,13 +160,13 @@ class State(NamedTuple):
     size: int
 
 
-def state(path: Path) -> State:
+def state(path: Path) -> FileState:
     """Return how the file looks now."""
     found = path.stat()
-    return State(not _is_under_way(path), _number(found), found.st_mtime_ns, found.st_size)
+    return FileState(not _is_under_way(path), _number(found), found.st_mtime_ns, found.st_size)
 
 
-class Identity:
+class FileIdentity:
     """Which file is open. Whoever deletes or replaces it, or its WAL, does not notice that we still write to the old one."""
 
     def __init__(self, path: Path) -> None:

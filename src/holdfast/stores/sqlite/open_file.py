@@ -54,7 +54,7 @@ class OpenFile:
                 self._presence.note(self.id)
                 self.high_water = self._presence.high_water
                 self.epoch = self._find_epoch()
-                self.identity = files.Identity(path)
+                self.identity = files.FileIdentity(path)
                 FAILPOINTS.reach("opened")
             undo.pop_all()
 

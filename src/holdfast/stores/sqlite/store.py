@@ -26,7 +26,7 @@ from holdfast.stores.sqlite.failures import typed
 from holdfast.stores.sqlite.open_file import OpenFile, ReadFile
 from holdfast.stores.sqlite.tables import run_script
 from holdfast.stores.sqlite.watch import Watch
-from holdfast.stores.sqlite.writer import Job, Writer
+from holdfast.stores.sqlite.writer import WriteJob, Writer
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.wakeups import Wakeups
 
@@ -142,25 +142,27 @@ class SqliteStore:
     def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
         """Begin a commit; return its future. The commit is made whether or not somebody waits for it; raises as `commit` does."""
         ready = prepared(commit, self.mask)
-        begun: asyncio.Future[Receipt] = self._in_use().do(Job(None, ready.session, ready, asyncio.get_running_loop()))
+        begun: asyncio.Future[Receipt] = self._in_use().do(
+            WriteJob(None, ready.session, ready, asyncio.get_running_loop())
+        )
         return begun
 
     async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
         """Make commits in this order and in one transaction; return the receipt of each, or the error for which it was not made."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
-        begun: list[Job | HoldfastError] = []
+        begun: list[WriteJob | HoldfastError] = []
         for commit in commits:
             try:
                 ready = prepared(commit, self.mask)
-                begun.append(Job(None, ready.session, ready, loop, written))
+                begun.append(WriteJob(None, ready.session, ready, loop, written))
             except HoldfastError as error:
                 begun.append(error)
-        jobs = [job for job in begun if isinstance(job, Job)]
+        jobs = [job for job in begun if isinstance(job, WriteJob)]
         if jobs:
             self._in_use().do(*jobs)
             await written
-        return [job.outcome if isinstance(job, Job) else job for job in begun]
+        return [job.outcome if isinstance(job, WriteJob) else job for job in begun]
 
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND."""
@@ -211,7 +213,7 @@ class SqliteStore:
 
     def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
-        job = Job(lambda: leases.renew_all_script(held, ttl, self._instant()))
+        job = WriteJob(lambda: leases.renew_all_script(held, ttl, self._instant()))
         renewed: list[Lease] = self._in_use().do(job).result()
         return renewed
 
@@ -315,7 +317,7 @@ class SqliteStore:
         return self._opened
 
     async def _write(self, session: str | None, script: Callable[[], Script[T]]) -> T:
-        result: T = await self._in_use().do(Job(script, session, loop=asyncio.get_running_loop()))
+        result: T = await self._in_use().do(WriteJob(script, session, loop=asyncio.get_running_loop()))
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:

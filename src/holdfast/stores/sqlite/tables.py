@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.stores.records import Claim
-    from holdfast.stores.sql.batch import Head
+    from holdfast.stores.sql.batch import SessionHead
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.high_water import HighWater
-    from holdfast.stores.sqlite.writer import Job
+    from holdfast.stores.sqlite.writer import WriteJob
 
 __all__ = ["Tables", "run_script"]
 
@@ -73,7 +73,7 @@ class Tables:
         self._high_water = high_water
         self.last: tuple[str, int, bytes] | None = None
         """The last session that the transaction wrote to, the end of its log and its hash."""
-        self._heads: dict[str | None, Head] = {}
+        self._heads: dict[str | None, SessionHead] = {}
         self._version = -1
         """Changes when another connection has written to the file."""
 
@@ -81,7 +81,7 @@ class Tables:
         """Forget all heads, because the transaction was rolled back."""
         self._heads.clear()
 
-    def write(self, jobs: list[Job], *, may_begin_anew: bool) -> None:
+    def write(self, jobs: list[WriteJob], *, may_begin_anew: bool) -> None:
         """Run the jobs. A job that is rejected gets its error, and the others go on.
 
         may_begin_anew: whether the transaction may be rolled back and begun a second time.
@@ -98,7 +98,7 @@ class Tables:
             self._connection.execute("BEGIN IMMEDIATE")
             self._write(jobs, looks_up=True)
 
-    def _write(self, jobs: list[Job], *, looks_up: bool) -> None:
+    def _write(self, jobs: list[WriteJob], *, looks_up: bool) -> None:
         """Run the jobs. looks_up: look for each claim among those of earlier batches; otherwise raise if one is there."""
         ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
         if version != self._version or len(self._heads) > MOST_HEADS:
@@ -127,7 +127,7 @@ class Tables:
         self._flush(batch)
         self.last = self._last(jobs)
 
-    def _last(self, jobs: list[Job]) -> tuple[str, int, bytes] | None:
+    def _last(self, jobs: list[WriteJob]) -> tuple[str, int, bytes] | None:
         for job in reversed(jobs):
             if job.commit is None or not job.session or job.error is not None or job.result.duplicate:
                 continue
@@ -137,7 +137,7 @@ class Tables:
                 return job.session, head.top, head.hash
         return None
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: WriteJob) -> None:
         if job.session is not None:
             self._heads.pop(job.session, None)
         if job.script is not None:
@@ -148,7 +148,7 @@ class Tables:
             script = commits.commit_script(job.commit, self._now(), epoch)
         job.result = run_script(self._connection, script)
 
-    def _head(self, session: str) -> Head:
+    def _head(self, session: str) -> SessionHead:
         rows = self._connection.execute(f"{HEADS} = ?", (session,)).fetchall()
         if not rows:
             raise missing(session)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
-    from holdfast.stores.sqlite.files import Identity
+    from holdfast.stores.sqlite.files import FileIdentity
     from holdfast.stores.sqlite.high_water import HighWater
     from holdfast.stores.sqlite.locks import NoTurns, TurnLock
 
-__all__ = ["Job", "Writer", "tidy"]
+__all__ = ["WriteJob", "Writer", "tidy"]
 
 MOST_JOBS = 512
 """The most jobs in one transaction. More jobs would delay the first of them too much."""
@@ -64,7 +64,7 @@ def patience(took: float) -> float:
     return min(took / 2, _MOST_PATIENCE_S)
 
 
-class Job:
+class WriteJob:
     """A commit or a script to run in a transaction, and the future of its result.
 
     written: the future of several jobs that are written together. It only says that they have ended; each has its `outcome`.
@@ -109,7 +109,7 @@ class Writer:
         path: str,
         *,
         turns: TurnLock | NoTurns,
-        identity: Identity,
+        identity: FileIdentity,
         high_water: HighWater,
         on_commit: Callable[[Mapping[str, int]], None],
         now: Callable[[], float],
@@ -121,8 +121,8 @@ class Writer:
         self._on_commit = on_commit
         self._high_water = high_water
         self._tables = Tables(connection, now, high_water)
-        self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
-        self._arriving: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        self._queue: SimpleQueue[list[WriteJob] | None] = SimpleQueue()
+        self._arriving: dict[asyncio.AbstractEventLoop, list[WriteJob]] = {}
         """The jobs of the present turn of each event loop. They are written together."""
         self._closed = False
         self._closing = threading.Lock()
@@ -142,7 +142,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
-    def do(self, *jobs: Job) -> Any:
+    def do(self, *jobs: WriteJob) -> Any:
         """Write a job with the next transaction, or several of one event loop; return the future of the last."""
         loop = jobs[-1].loop
         with self._closing:
@@ -213,7 +213,7 @@ class Writer:
 
     def _run(self) -> None:
         while True:
-            jobs: list[Job] = []
+            jobs: list[WriteJob] = []
             first = self._queue.get()
             last = first is None or not self._fill(jobs, first)
             if jobs:
@@ -225,7 +225,7 @@ class Writer:
             if last:
                 return
 
-    def _fill(self, jobs: list[Job], more: list[Job] | None) -> bool:
+    def _fill(self, jobs: list[WriteJob], more: list[WriteJob] | None) -> bool:
         """Take the queued jobs, and wait a moment for more; return whether the thread continues.
 
         Callers whose writes were just completed are likely to write again soon. One sync for all of them takes no longer than a sync
@@ -240,7 +240,7 @@ class Writer:
             more = self._queue.get()
         return False
 
-    def _perform(self, jobs: list[Job]) -> None:
+    def _perform(self, jobs: list[WriteJob]) -> None:
         """Write jobs in the thread. It may wait for other processes, and moves the WAL."""
         FAILPOINTS.reach("taken")
         began = time.monotonic()
@@ -256,7 +256,7 @@ class Writer:
         self._unmoved = 0
         self._note(jobs, began)
 
-    def _perform_at_once(self, jobs: list[Job]) -> bool:
+    def _perform_at_once(self, jobs: list[WriteJob]) -> bool:
         """Write jobs in the event loop; return whether that was possible without waiting for another process."""
         if not self._turns.acquire_at_once():
             return False
@@ -279,7 +279,7 @@ class Writer:
         self._note(jobs, began)
         return True
 
-    def _note(self, jobs: list[Job], began: float) -> None:
+    def _note(self, jobs: list[WriteJob], began: float) -> None:
         now = time.monotonic()
         self._company = len(jobs)
         self._until = now + patience(now - began)
@@ -294,7 +294,7 @@ class Writer:
             }
         )
 
-    def _write(self, jobs: list[Job]) -> None:
+    def _write(self, jobs: list[WriteJob]) -> None:
         try:
             # IMMEDIATE takes the write lock now: a later upgrade could fail half-way through the jobs.
             self._connection.execute("BEGIN IMMEDIATE")
@@ -306,7 +306,7 @@ class Writer:
             for job in jobs:
                 self._write([job])
 
-    def _transact(self, jobs: list[Job], *, may_wait: bool = True) -> bool:
+    def _transact(self, jobs: list[WriteJob], *, may_wait: bool = True) -> bool:
         """Run jobs in the current transaction, and end it; return whether it was committed.
 
         may_wait: whether another process may be waited for, if the transaction has to begin anew.
@@ -395,7 +395,7 @@ def _begins_at_once(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _fail(jobs: list[Job], error: BaseException) -> None:
+def _fail(jobs: list[WriteJob], error: BaseException) -> None:
     for job in jobs:
         if not job.done:
             job.error = error
@@ -419,19 +419,19 @@ def tidy(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {busy}")
 
 
-def _settle(jobs: list[Job]) -> None:
+def _settle(jobs: list[WriteJob]) -> None:
     """Complete the futures, with only one wake-up for all jobs of an event loop."""
     if len(jobs) == 1:
         _send(jobs[0].loop, jobs)
         return
-    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[Job]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[WriteJob]] = defaultdict(list)
     for job in jobs:
         by_loop[job.loop].append(job)
     for loop, its in by_loop.items():
         _send(loop, its)
 
 
-def _send(loop: asyncio.AbstractEventLoop | None, jobs: list[Job]) -> None:
+def _send(loop: asyncio.AbstractEventLoop | None, jobs: list[WriteJob]) -> None:
     if loop is None:
         _deliver(jobs)
         return
@@ -444,7 +444,7 @@ def _send(loop: asyncio.AbstractEventLoop | None, jobs: list[Job]) -> None:
         return
 
 
-def _deliver(jobs: list[Job]) -> None:
+def _deliver(jobs: list[WriteJob]) -> None:
     for job in jobs:
         if job.future.done():
             continue

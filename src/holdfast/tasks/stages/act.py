@@ -16,7 +16,7 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.once.doubt import UnsettledError
 from holdfast.once.outcome import Found, Mark, must_not_repeat
-from holdfast.runtime.postconditions import check_plain_call
+from holdfast.runtime.operation.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions import codec
 from holdfast.tasks.stages.grants import Grants, Proposal, digest_of

@@ -18,7 +18,7 @@ from holdfast.tasks.stages.act import check_agent
 from holdfast.tasks.stages.context import RunState
 from holdfast.tasks.stages.run import StageRun
 from holdfast.tasks.stages.stage import Stage
-from holdfast.tasks.workflows.durable import InSession, Keeper
+from holdfast.tasks.workflows.durable import Keeper, SessionKeeper
 from holdfast.tools.schema import converted
 from holdfast.tools.toolbox import Toolbox
 from holdfast.workflow.stage_lifecycle import StageEnded
@@ -160,7 +160,7 @@ class StageMachine:
 
             async def work(key: str) -> MachineEnded | StageError:
                 async def finish(origin: Origin | None) -> MachineEnded | StageError:
-                    keeper = InSession(session, key, "", origin, runtime)
+                    keeper = SessionKeeper(session, key, "", origin, runtime)
                     return await self._finish(key, keeper, session, given, runtime)
 
                 return await resumable(session, self.run_name, given, key, finish)

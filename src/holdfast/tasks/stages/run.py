@@ -18,7 +18,7 @@ from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, St
 from holdfast.faults import AbortedError, BudgetError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.once.doubt import UnsettledError
 from holdfast.once.outcome import Found, Mark, must_not_repeat
-from holdfast.runtime.evidence import in_doubt
+from holdfast.runtime.failures.evidence import in_doubt
 from holdfast.sessions.later import is_waiting
 from holdfast.sessions.lifecycle import cancelled
 from holdfast.sessions.scopes import Scope
@@ -36,14 +36,14 @@ from holdfast.workflow.stage_lifecycle import (
     check_word,
 )
 from holdfast.workflow.stage_plan import (
-    Abort,
+    AbortChain,
     BranchEnded,
-    Chain,
-    Finish,
+    FinishChain,
     Go,
     PutOff,
     RunSiblings,
     RunStage,
+    StageChain,
     sibling_failed,
 )
 
@@ -102,11 +102,11 @@ class StageRun:
         """How the executions ended, in the order of their ends."""
         return tuple(self._ended.values())
 
-    async def finish(self, state: RunState) -> Abort | None:
+    async def finish(self, state: RunState) -> AbortChain | None:
         """Run to the end; return why the workflow was aborted, or None."""
-        chain = Chain(self._graph, limit=self._limit)
+        chain = StageChain(self._graph, limit=self._limit)
         move, before, failures = chain.start(), None, 0
-        while not isinstance(move, Finish):
+        while not isinstance(move, FinishChain):
             match move:
                 case RunStage() | RunSiblings():
                     before, move = move, await self._turn(chain, move, state)
@@ -114,9 +114,9 @@ class StageRun:
                 case PutOff():
                     assert before is not None
                     if not await self._is_due_again(move, failures):
-                        return Abort(move.stage, move.fault)
+                        return AbortChain(move.stage, move.fault)
                     move = chain.again(before, move.branches)
-                case Abort():
+                case AbortChain():
                     return move
         return None
 
@@ -133,7 +133,7 @@ class StageRun:
         await self._keeper.wait_later(f"{move.number}/later", later)
         return True
 
-    async def _turn(self, chain: Chain, move: RunStage | RunSiblings, state: RunState) -> Move:
+    async def _turn(self, chain: StageChain, move: RunStage | RunSiblings, state: RunState) -> Move:
         """Execute a stage, or parallel ones, as one turn."""
         stages = move.stages if isinstance(move, RunSiblings) else (move.stage,)
         facts: dict[str, Any] = {"number": move.number, "stages": stages}
@@ -152,7 +152,7 @@ class StageRun:
         return following
 
     async def _moved(
-        self, chain: Chain, move: RunStage | RunSiblings, path: str, state: RunState
+        self, chain: StageChain, move: RunStage | RunSiblings, path: str, state: RunState
     ) -> tuple[Move, BranchEnded]:
         """Perform a move; return the next one, and how this one ended."""
         await self._check_move(move, f"{path}{move.number}")
@@ -176,7 +176,7 @@ class StageRun:
 
     # --- parallel stages ---
 
-    async def _siblings(self, chain: Chain, move: RunSiblings, path: str, state: RunState) -> list[BranchEnded]:
+    async def _siblings(self, chain: StageChain, move: RunSiblings, path: str, state: RunState) -> list[BranchEnded]:
         """Run the branches at the same time. The first that fails stops the others; one that waits in the session does not."""
         name = f"{path}{move.number}"
         stopped = await self._keeper.stored(f"{name}/stopped-by")
@@ -239,13 +239,13 @@ class StageRun:
         state.failures = {**state.failures, end.failed: sibling_failed(end)}
         return end
 
-    async def _branch(self, chain: Chain, path: str, state: RunState) -> BranchEnded:
+    async def _branch(self, chain: StageChain, path: str, state: RunState) -> BranchEnded:
         move = chain.start()
         first = move.stage if isinstance(move, RunStage) else ""
         end = BranchEnded(stage=first)
         while isinstance(move, RunStage | RunSiblings):
             move, end = await self._moved(chain, move, path, state)
-        if isinstance(move, Abort):
+        if isinstance(move, AbortChain):
             return BranchEnded(stage=first, outcome="fail", failed=move.stage, fault=move.fault, is_final=move.is_final)
         return BranchEnded(stage=first, outcome="skip" if end.outcome == "skip" else "ok")
 

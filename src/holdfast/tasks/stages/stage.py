@@ -12,7 +12,7 @@ from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Backoff, Tries
 from holdfast.runtime.callables import is_generator
 from holdfast.tools.schema import schema_mistake, schema_of
-from holdfast.workflow.stage_plan import Go, Node, Resolution
+from holdfast.workflow.stage_plan import Go, PlanNode, Resolution
 
 __all__ = ["Detail", "Stage", "StageFunction"]
 
@@ -178,11 +178,11 @@ class Stage(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_o
         assert self.retry.attempts is not None
         return self.retry.attempts
 
-    def node(self) -> Node:
+    def node(self) -> PlanNode:
         """Return it as the plan knows it."""
         decides = callable(self.next)
         leads_to = None if decides else Go.of(self.next, f"stage {self.id}: next")
-        return Node(id=self.id, resolution=self.resolution, leads_to=leads_to, decides=decides, is_join=self.join)
+        return PlanNode(id=self.id, resolution=self.resolution, leads_to=leads_to, decides=decides, is_join=self.join)
 
 
 def _schema(stage: str, given: Any) -> dict[str, Any]:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from holdfast.runtime.tool import ToolContract
     from holdfast.sessions.later import Origin
     from holdfast.sessions.session import Session
-    from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Later
+    from holdfast.workflow.requests import Binding, Bound, CallRequest, Escalate, Later
 
 __all__ = [
     "BINDINGS",
     "Ended",
-    "InSession",
     "Keeper",
+    "SessionKeeper",
     "ends_the_run",
     "plain_result",
     "shown_value",
@@ -60,7 +60,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether that is from an earlier run."""
 
 
-def unsettled(call: Call, fault: Fault) -> UnsettledError:
+def unsettled(call: CallRequest, fault: Fault) -> UnsettledError:
     """Return the error of an unsafe call that failed where the program would go on. First it must be known whether it happened."""
     message = f"{call.kind} {call.name} failed and may have happened: {fault.message}"
     doubt = Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=fault.context, cause=fault.cause)
@@ -71,7 +71,7 @@ class Keeper:
     """Keeps what a run has done. This one keeps nothing: a run without a session."""
 
     async def call(
-        self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
+        self, strand: str, call: CallRequest, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
     ) -> Ended:
         """Make a call, or return how it ended before."""
         ended: Ended = await Keeper.once(self, f"{strand}{call.name}", make, contract)
@@ -117,7 +117,7 @@ class Keeper:
         return False
 
 
-class InSession(Keeper):
+class SessionKeeper(Keeper):
     """Keeps everything in the log of a session."""
 
     def __init__(self, session: Session, run: str, program: str, origin: Origin | None, runtime: Runtime) -> None:
@@ -129,7 +129,7 @@ class InSession(Keeper):
         """Tells programs apart: the values of an edited one may differ."""
 
     async def call(
-        self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
+        self, strand: str, call: CallRequest, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
     ) -> Ended:
         """Make the call as a step of the session."""
         ran = False

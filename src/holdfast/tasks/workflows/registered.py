@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from holdfast import options
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.policies.profiles import TASK
 from holdfast.runtime.callables import is_async, name_of
-from holdfast.runtime.postconditions import check_plain_call
+from holdfast.runtime.operation.postconditions import check_plain_call
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of
 from holdfast.tools import Toolbox, run
@@ -28,13 +30,15 @@ from holdfast.workflow.requests import Operators
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
-    from holdfast.workflow.requests import Call
+    from holdfast.workflow.requests import CallRequest
 
-__all__ = ["Callables", "Registered", "Scripts"]
+__all__ = ["REQUEST", "Callables", "Registered", "Scripts"]
 
 Callables: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """Functions or agents by name, or a list of functions that are called by their own names."""
 Scripts: TypeAlias = Literal["unsafe", "idempotent"]
+REQUEST = "__holdfast_request__"
+"""The attribute of a function that performs a task: the request for that task."""
 _SCRIPT_S = TASK.timeout("script")
 """Seconds that a program of `system:run_script` may take."""
 
@@ -82,7 +86,7 @@ class Registered:
             fault_of=(runtime or default_runtime()).fault_of,
         )
 
-    def contract(self, call: Call) -> ToolContract | None:
+    def contract(self, call: CallRequest) -> ToolContract | None:
         """Return what a call declares about its effect; None if it declares nothing."""
         match call.kind:
             case "task":
@@ -95,13 +99,16 @@ class Registered:
                 return ToolContract(effect="idempotent" if self._scripts == "idempotent" else "unsafe")
         return None
 
-    def own_inputs(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that a registered `functools.partial` holds: they belong to the call as those of the program do."""
+    def whole(self, call: CallRequest) -> CallRequest:
+        """Return the call with what its registered function holds: the arguments of a `functools.partial`, and the request of a task."""
         entries = {"task": self._tasks, "function": self._functions}.get(call.kind, {})
         fn = entries[call.name].fn if call.name in entries else None
-        return (fn.args, fn.keywords) if isinstance(fn, partial) else ((), {})
+        if isinstance(fn, partial):
+            call = msgspec.structs.replace(call, args=(*fn.args, *call.args), inputs={**fn.keywords, **call.inputs})
+            fn = fn.func
+        return msgspec.structs.replace(call, request=getattr(fn, REQUEST, {}))
 
-    async def perform(self, call: Call, session: Session | None) -> Any:
+    async def perform(self, call: CallRequest, session: Session | None) -> Any:
         """Make a call and return its result. It raises what is called raises."""
         if call.misfit is not None:
             raise HoldfastError(call.misfit)
@@ -118,7 +125,7 @@ class Registered:
                 return await _run_script(call)
         return await self._ask(call, session)
 
-    async def _ask(self, call: Call, session: Session | None) -> Any:
+    async def _ask(self, call: CallRequest, session: Session | None) -> Any:
         assert call.template is not None
         if self._agent is None:
             expected = (
@@ -183,7 +190,7 @@ def _check_primitives(primitives: Mapping[str, Any]) -> None:
             raise InvalidError.saying(f"workflow.primitives.{name}", "a name that no form has", name)
 
 
-async def _call(fn: Any, call: Call, session: Session | None) -> Any:
+async def _call(fn: Any, call: CallRequest, session: Session | None) -> Any:
     if _is_agent(fn) and not inspect.isfunction(fn):
         reply = await fn.run(str(call.inputs.get("prompt", "")), session=session)
         return getattr(reply, "text", reply)
@@ -206,7 +213,7 @@ def _signature(fn: Any) -> inspect.Signature | None:
         return None
 
 
-async def _run_script(call: Call) -> dict[str, Any]:
+async def _run_script(call: CallRequest) -> dict[str, Any]:
     """Run a program; a failed one is a result, because the workflow decides about it."""
     command = call.inputs.get("command", call.args[0] if call.args else "")
     words = ["bash", "-c", command] if isinstance(command, str) else [str(word) for word in command]

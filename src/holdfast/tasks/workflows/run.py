@@ -11,17 +11,15 @@ import contextvars
 import logging
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.budget import Budget
-from holdfast.runtime.evidence import in_doubt
+from holdfast.runtime.budgets.budget import Budget
+from holdfast.runtime.failures.evidence import in_doubt
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.later import is_waiting
 from holdfast.tasks.workflows.durable import Ended, ends_the_run, plain_result, shown_value, unsettled
 from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Waiting
-from holdfast.workflow.requests import Bound, Call, Escalate, Later, Log, Parallel, Wait
+from holdfast.workflow.requests import Bound, CallRequest, Escalate, Later, Log, Parallel, WaitRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -73,7 +71,7 @@ class WorkflowRun:
         self._observe = observe
         self._budgets = _Budgets(runtime)
         self._checkpoints: dict[str, int] = {}
-        self._cut: list[tuple[str, Call]] = []
+        self._cut: list[tuple[str, CallRequest]] = []
         """Unsafe calls that were cancelled, each with its strand: they may have happened."""
         self._raised: dict[int, Exception] = {}
         """The exceptions that the program does not handle, by the identities of their faults, which the machine keeps."""
@@ -99,7 +97,7 @@ class WorkflowRun:
     async def _perform(self, machine: Machine, request: Request) -> Request | None:
         """Perform a request and return the next one."""
         match request:
-            case Call():
+            case CallRequest():
                 return await self._call(machine, request)
             case Bound():
                 await self._bound(machine, request)
@@ -107,7 +105,7 @@ class WorkflowRun:
                 text = process_redactor().text(request.text)
                 _LOG.info("workflow: %s", text)
                 self._tell(Logged(text=text, position=request.position))
-            case Wait():
+            case WaitRequest():
                 await self._wait(machine, request.seconds)
             case Later():
                 name = f"{machine.path}later/{machine.number('later')}"
@@ -123,7 +121,7 @@ class WorkflowRun:
                 await asyncio.sleep(0)
         return machine.resume()
 
-    async def _call(self, machine: Machine, call: Call) -> Request | None:
+    async def _call(self, machine: Machine, call: CallRequest) -> Request | None:
         strand = machine.path
         facts: dict[str, Any] = {"kind": call.kind, "name": call.name, "position": call.position, "strand": strand}
         self._tell(CallStarted(expression=process_redactor().text(call.expression), **facts))
@@ -131,11 +129,9 @@ class WorkflowRun:
         async def make() -> Ended:
             return await self._make(machine, call)
 
+        whole = self._registered.whole(call)
         try:
-            contract = self._registered.contract(call)
-            own_args, own_inputs = self._registered.own_inputs(call)
-            known = msgspec.structs.replace(call, args=(*own_args, *call.args), inputs={**own_inputs, **call.inputs})
-            ended = await self._keeper.call(strand, known, contract, make)
+            ended = await self._keeper.call(strand, whole, self._registered.contract(call), make)
         except Exception as error:
             if ends_the_run(error) or is_waiting(error):
                 raise
@@ -145,11 +141,11 @@ class WorkflowRun:
         if ended.fault is not None:
             text = process_redactor().text(ended.fault.message)
             self._tell(CallEnded(ok=False, stored=ended.stored, text=text, **facts))
-            return machine.fail(ended.fault)
+            return machine.fail(ended.fault, whole)
         self._tell(CallEnded(ok=True, stored=ended.stored, text=shown_value(call.name, ended.value, 200), **facts))
         return machine.resume(ended.value)
 
-    async def _make(self, machine: Machine, call: Call) -> Ended:
+    async def _make(self, machine: Machine, call: CallRequest) -> Ended:
         """Make a call. A failure that the program handles is an outcome like any other; another one is raised."""
 
         async def perform() -> Any:

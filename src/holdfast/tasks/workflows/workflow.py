@@ -14,7 +14,7 @@ from holdfast import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.later import resumable
-from holdfast.tasks.workflows.durable import InSession, Keeper, plain_result
+from holdfast.tasks.workflows.durable import Keeper, SessionKeeper, plain_result
 from holdfast.tasks.workflows.registered import Registered
 from holdfast.tasks.workflows.run import WorkflowRun
 from holdfast.workflow.errors import WorkflowError
@@ -137,7 +137,7 @@ class Workflow:
 
         async def work(key: str) -> Any:
             async def finish(origin: Origin | None) -> Any:
-                keeper = InSession(session, key, self._digest, origin, self._runtime or default_runtime())
+                keeper = SessionKeeper(session, key, self._digest, origin, self._runtime or default_runtime())
                 return await self._finish(keeper, session, given, observe)
 
             return await resumable(session, self.run_name, given, key, finish, ends=_is_failure)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.testing.crashtest.forked import CannotForkError, Zygote
-from holdfast.testing.crashtest.gateway import Gateway, Target
+from holdfast.testing.crashtest.gateway import Gateway, GatewayTarget
 from holdfast.testing.crashtest.points import Kill, kills_of
 from holdfast.testing.crashtest.report import Report, Run, Trial, judge
 from holdfast.testing.crashtest.state import absolute_command, check_size, copy_state
-from holdfast.testing.crashtest.watch import Hook, Watch
+from holdfast.testing.crashtest.watch import Hook, PointWatch
 from holdfast.testing.provider import FaultProvider, read_script
 
 if TYPE_CHECKING:
@@ -263,12 +263,12 @@ class CrashTest:
         place = self._home / "trial"
         folder = place / "work"
         copy_state(self._home / "fresh", folder)
-        watch = Watch(None if kill is None else kill.mark)
+        watch = PointWatch(None if kill is None else kill.mark)
         self._gateway.begin(watch)
         try:
             runs = [await self._run(place, watch)]
             while observed is not None and not _is_over(runs, observed, self._restarts):
-                later = Watch()
+                later = PointWatch()
                 self._gateway.watch(later)
                 runs.append(await self._run(place, later))
             wrong = self._wrong(runs, folder)
@@ -281,7 +281,7 @@ class CrashTest:
         self._connected = self._connected or watch.connected
         return Trial(runs=tuple(runs), sent=sent, marks=tuple(watch.marks), kill=kill, wrong=wrong)
 
-    async def _run(self, place: Path, watch: Watch) -> Run:
+    async def _run(self, place: Path, watch: PointWatch) -> Run:
         """Run the program once. The watch may kill it."""
         self._hook.watch = watch
         begun = time.monotonic()
@@ -352,7 +352,7 @@ class CrashTest:
         names = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
         return {name: "test" for name in names if not variables.get(name)}
 
-    async def _services(self, stack: AsyncExitStack) -> list[Target]:
+    async def _services(self, stack: AsyncExitStack) -> list[GatewayTarget]:
         """Return the services that the program reaches through the gateway."""
         variables = {**os.environ, **self._environment}
         if self._fake_model is not False:
@@ -363,8 +363,8 @@ class CrashTest:
             urls = {name: url for name, url in provider.environment.items() if name.endswith("_URL")}
         else:
             urls = {name: variables.get(name) or url for name, url in _MODELS.items()}
-        models = [Target(name, url, is_model=True) for name, url in urls.items() if name not in self._targets]
-        return [*models, *(Target(name, url) for name, url in self._targets.items())]
+        models = [GatewayTarget(name, url, is_model=True) for name, url in urls.items() if name not in self._targets]
+        return [*models, *(GatewayTarget(name, url) for name, url in self._targets.items())]
 
     def _wrong(self, runs: Sequence[Run], folder: Path) -> str:
         """Return what the caller's own checks say about the end of a trial."""

@@ -18,15 +18,15 @@ from urllib.parse import urlencode, urlsplit
 
 from holdfast.testing.crashtest.links import Links
 from holdfast.testing.crashtest.report import Sent, path_name
-from holdfast.testing.provider.http import BadRequestError, Head, Reader, Request, head_bytes
+from holdfast.testing.provider.http import BadRequestError, ReplyHead, Request, RequestReader, head_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from holdfast.testing.crashtest.watch import Watch
+    from holdfast.testing.crashtest.watch import PointWatch
 
-__all__ = ["Gateway", "Target"]
+__all__ = ["Gateway", "GatewayTarget"]
 
 HOST = "127.0.0.1"
 _READ_BYTES = 65_536
@@ -58,7 +58,7 @@ _MODEL_PATHS = (
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Target(NamedTuple):
+class GatewayTarget(NamedTuple):
     """A service that the program reaches through here."""
 
     variable: str
@@ -68,7 +68,7 @@ class Target(NamedTuple):
     is_model: bool = False
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """An answer of a service."""
 
     status: int
@@ -76,9 +76,9 @@ class Answer(NamedTuple):
     body: bytes
 
 
-_NO_ANSWER = Answer(502, (("content-type", "text/plain"),), b"the service behind the crash test did not answer")
+_NO_ANSWER = ServiceAnswer(502, (("content-type", "text/plain"),), b"the service behind the crash test did not answer")
 
-_DONE = Answer(200, (("content-type", "application/json"),), b"{}")
+_DONE = ServiceAnswer(200, (("content-type", "application/json"),), b"{}")
 
 
 class Gateway:
@@ -92,7 +92,7 @@ class Gateway:
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[GatewayTarget],
         effects: Sequence[str],
         *,
         live: bool,
@@ -105,21 +105,21 @@ class Gateway:
         self._fake_effects = fake_effects
         self._timeout = timeout
         self._links = Links()
-        self._ours: dict[str, Target] = {}
+        self._ours: dict[str, GatewayTarget] = {}
         """The targets by their addresses here."""
-        self._recorded: dict[tuple[str, str, bytes], Answer] = {}
-        self._by_name: dict[str, Answer] = {}
+        self._recorded: dict[tuple[str, str, bytes], ServiceAnswer] = {}
+        self._by_name: dict[str, ServiceAnswer] = {}
         """The last answer to an effect, by the name of the request."""
         self.plays = False
         """Whether effects are answered from the record."""
-        self._under_way: set[asyncio.Task[Answer]] = set()
+        self._under_way: set[asyncio.Task[ServiceAnswer]] = set()
         self.environment: dict[str, str] = {}
         """The variables that make the program's requests come here."""
         self.sent: list[Sent] = []
         """The requests that were performed since `begin`."""
         self.hidden: set[str] = set()
         """Hosts that were reached with TLS through the proxy."""
-        self._watch: Watch | None = None
+        self._watch: PointWatch | None = None
 
     async def __aenter__(self) -> Self:
         for target in self._targets:
@@ -136,12 +136,12 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self._links.close()
 
-    def begin(self, watch: Watch) -> None:
+    def begin(self, watch: PointWatch) -> None:
         """Start to write down the requests of a trial."""
         self.watch(watch)
         self.sent = []
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: PointWatch) -> None:
         """The next run of the trial begins."""
         self._watch = watch
 
@@ -150,15 +150,17 @@ class Gateway:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _listen(self, target: Target | None) -> int:
+    async def _listen(self, target: GatewayTarget | None) -> int:
         serve = self._links.serving(lambda reader, writer: self._serve(target, reader, writer))
         server = await asyncio.start_server(serve, HOST, 0)
         self._links.add(server)
         port: int = server.sockets[0].getsockname()[1]
         return port
 
-    async def _serve(self, target: Target | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        requests = Reader()
+    async def _serve(
+        self, target: GatewayTarget | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        requests = RequestReader()
         while data := await reader.read(_READ_BYTES):
             # Python's own client asks for tunnels in HTTP/1.0.
             requests.feed(data.replace(b" HTTP/1.0\r\n", b" HTTP/1.1\r\n", 1) if data.startswith(b"CONNECT ") else data)
@@ -174,10 +176,10 @@ class Gateway:
                 if requests.expects_continue():
                     writer.write(_CONTINUE)
             except BadRequestError as error:
-                writer.write(head_bytes(Head(error.status, (("connection", "close"),), 0)))
+                writer.write(head_bytes(ReplyHead(error.status, (("connection", "close"),), 0)))
                 return
 
-    async def _answer(self, target: Target | None, request: Request, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, target: GatewayTarget | None, request: Request, writer: asyncio.StreamWriter) -> bool:
         """Perform a request and pass its answer on. Return False if the program is killed at it."""
         if target is None:
             # A client that uses the proxy for all addresses sends requests to our own targets through it, too.
@@ -186,13 +188,13 @@ class Gateway:
         if answer is None:
             return False
         kept = tuple((name, value) for name, value in answer.headers if name.lower() not in _HOP_BY_HOP)
-        writer.write(head_bytes(Head(answer.status, kept, len(answer.body))))
+        writer.write(head_bytes(ReplyHead(answer.status, kept, len(answer.body))))
         if request.method != "HEAD":
             writer.write(answer.body)
         await writer.drain()
         return True
 
-    async def _perform(self, url: str, target: Target | None, request: Request) -> Answer | None:
+    async def _perform(self, url: str, target: GatewayTarget | None, request: Request) -> ServiceAnswer | None:
         """Perform a request as a point. Return None if the program is killed at it."""
         watch = self._watch
         assert watch is not None
@@ -204,7 +206,7 @@ class Gateway:
         answer = await self._forward(url, kind, request)
         return None if watch.reach(kind, name, "after", nth) is None else answer
 
-    def _kind(self, url: str, target: Target | None, method: str) -> Literal["effect", "model", "request"]:
+    def _kind(self, url: str, target: GatewayTarget | None, method: str) -> Literal["effect", "model", "request"]:
         path = urlsplit(url).path
         if (target is None or target.is_model) and method == "POST" and path.endswith(_MODEL_PATHS):
             return "model"
@@ -212,7 +214,7 @@ class Gateway:
             return "request"
         return "effect" if not self._effects or url.startswith(self._effects) else "request"
 
-    async def _forward(self, url: str, kind: Literal["effect", "model", "request"], request: Request) -> Answer:
+    async def _forward(self, url: str, kind: Literal["effect", "model", "request"], request: Request) -> ServiceAnswer:
         answer = self._played(url, kind, request)
         if answer is None:
             # Also if the program dies meanwhile, the service performs the request. It must be counted.
@@ -240,7 +242,7 @@ class Gateway:
         )
         return answer or _NO_ANSWER
 
-    def _played(self, url: str, kind: Literal["effect", "model", "request"], request: Request) -> Answer | None:
+    def _played(self, url: str, kind: Literal["effect", "model", "request"], request: Request) -> ServiceAnswer | None:
         """Return the answer of an earlier run; None if the request must be sent."""
         if kind == "request" or (self._live and not (self._fake_effects and kind == "effect")):
             return None
@@ -259,7 +261,7 @@ class Gateway:
         try:
             far_reader, far_writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except (OSError, ValueError):
-            writer.write(head_bytes(Head(502, (), 0)))
+            writer.write(head_bytes(ReplyHead(502, (), 0)))
             return
         writer.write(_ESTABLISHED)
         try:
@@ -273,7 +275,7 @@ def _name(url: str, request: Request) -> str:
     return f"{request.method} {path_name(urlsplit(url).path)}"
 
 
-def _address(target: Target | None, request: Request) -> str:
+def _address(target: GatewayTarget | None, request: Request) -> str:
     """Return the real address of a request."""
     query = f"?{urlencode(request.query)}" if request.query else ""
     if target is None:
@@ -292,7 +294,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-def _fetch(url: str, request: Request, timeout: float) -> Answer:
+def _fetch(url: str, request: Request, timeout: float) -> ServiceAnswer:
     """Send a request to its service and read the whole answer."""
     parts = urlsplit(url)
     link: Any = (
@@ -304,7 +306,7 @@ def _fetch(url: str, request: Request, timeout: float) -> Answer:
     try:
         link.request(request.method, url[len(f"{parts.scheme}://{parts.netloc}") :] or "/", request.body, headers)
         answer = link.getresponse()
-        return Answer(answer.status, tuple(answer.getheaders()), answer.read())
+        return ServiceAnswer(answer.status, tuple(answer.getheaders()), answer.read())
     except http.client.HTTPException as error:
         raise ConnectionError(str(error)) from error
     finally:

@@ -14,10 +14,10 @@ from holdfast.testing.crashtest.points import Kind, Mark, Side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Hook", "Watch"]
+__all__ = ["Hook", "PointWatch"]
 
 
-class Watch:
+class PointWatch:
     """The points of one run, and the mark at which it is killed."""
 
     def __init__(self, mark: Mark | None = None) -> None:
@@ -66,7 +66,7 @@ class Hook:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.watch = Watch()
+        self.watch = PointWatch()
         self._links = Links()
 
     async def __aenter__(self) -> Self:
@@ -89,7 +89,7 @@ class Hook:
             writer.write(b"\n")
 
     @staticmethod
-    def _may_go_on(watch: Watch, message: _Message, begun: dict[tuple[str, str], list[int]]) -> bool:
+    def _may_go_on(watch: PointWatch, message: _Message, begun: dict[tuple[str, str], list[int]]) -> bool:
         if message.hello:
             watch.connected = True
         elif message.outside:

@@ -6,13 +6,13 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, event_frame, text_of
+from holdfast.testing.provider.dialect import ErrorReply, Part, ProviderDialect, SseFrame, event_frame, text_of
 from holdfast.testing.provider.history import anthropic_mistake
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
+from holdfast.testing.provider.replies import Calls, OfferedTool, ReplyContent, RequestContent, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
-    from holdfast.testing.provider.limits import Rejection, Standing
+    from holdfast.testing.provider.limits import LimitReason, Standing
 
 __all__ = ["ANTHROPIC"]
 
@@ -69,14 +69,14 @@ _CONCURRENCY = (
 _SLACK = 1e-6
 
 
-def _prompt(request: Request) -> Prompt:
+def _prompt(request: Request) -> RequestContent:
     messages = request.list_of("messages")
     last = messages[-1].get("content") if messages else None
     parts = [part for part in last if isinstance(part, dict)] if isinstance(last, list) else []
     results = [part for part in parts if part.get("type") == "tool_result"]
     tools, calls = _tools(request)
     texts = [text for each in messages if each.get("role") == "user" and (text := text_of(each.get("content")))]
-    return Prompt(
+    return RequestContent(
         text=texts[-1] if texts else "",
         result=text_of(results[-1].get("content")) if results else None,
         turns=sum(each.get("role") == "assistant" for each in messages),
@@ -89,9 +89,11 @@ def _prompt(request: Request) -> Prompt:
     )
 
 
-def _tools(request: Request) -> tuple[tuple[Tool, ...], Calls]:
+def _tools(request: Request) -> tuple[tuple[OfferedTool, ...], Calls]:
     """Return the tools that may be called, and whether one must be."""
-    tools = tuple(Tool(str(tool.get("name", "")), tool.get("input_schema") or {}) for tool in request.list_of("tools"))
+    tools = tuple(
+        OfferedTool(str(tool.get("name", "")), tool.get("input_schema") or {}) for tool in request.list_of("tools")
+    )
     choice = request.dict_of("tool_choice")
     kind = choice.get("type")
     if kind == "tool":
@@ -106,7 +108,7 @@ def _schema(request: Request) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) else None
 
 
-def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+def _message(reply: ReplyContent, request: Request, number: int) -> dict[str, Any]:
     return {
         "id": f"msg_{number:024d}",
         "type": "message",
@@ -119,13 +121,13 @@ def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     }
 
 
-def _stop_reason(reply: Reply) -> str:
+def _stop_reason(reply: ReplyContent) -> str:
     if reply.is_cut:
         return "max_tokens"
     return "tool_use" if reply.calls else "end_turn"
 
 
-def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+def _whole(reply: ReplyContent, request: Request, number: int) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.has_text else []
     content += [_opening_call(call, number) | {"input": call.json} for call in reply.calls]
     return _message(reply, request, number) | {
@@ -135,7 +137,7 @@ def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     }
 
 
-def _usage(reply: Reply, output: int) -> dict[str, int]:
+def _usage(reply: ReplyContent, output: int) -> dict[str, int]:
     if reply.cached is None or not any(reply.cached):
         return {"input_tokens": reply.input_tokens, "output_tokens": output}
     # Tokens that were read from the cache or stored in it are not counted as input.
@@ -152,7 +154,7 @@ def _opening_call(call: WrittenCall, number: int) -> dict[str, Any]:
     return {"type": "tool_use", "id": f"toolu_{number:024d}{call.suffix}", "name": call.name, "input": {}}
 
 
-def _blocks(reply: Reply, number: int) -> list[tuple[dict[str, Any], Part, list[dict[str, Any]]]]:
+def _blocks(reply: ReplyContent, number: int) -> list[tuple[dict[str, Any], Part, list[dict[str, Any]]]]:
     """Return the blocks of an answer: how each begins, and its deltas. A block starts empty, and its content follows in deltas."""
     texts = [{"type": "text_delta", "text": piece} for piece in reply.pieces]
     blocks = [({"type": "text", "text": ""}, Part.TEXT, texts)] if reply.has_text else []
@@ -162,20 +164,20 @@ def _blocks(reply: Reply, number: int) -> list[tuple[dict[str, Any], Part, list[
     return blocks
 
 
-def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+def _frames(reply: ReplyContent, request: Request, number: int) -> list[SseFrame]:
     start = {"type": "message_start", "message": _message(reply, request, number)}
-    frames = [Frame(Part.OPENING, event_frame(start))]
+    frames = [SseFrame(Part.OPENING, event_frame(start))]
     blocks = _blocks(reply, number)
     for index, (block, part, deltas) in enumerate(blocks):
         began = {"type": "content_block_start", "index": index, "content_block": block}
-        frames.append(Frame(Part.BETWEEN if index else Part.OPENING, event_frame(began)))
+        frames.append(SseFrame(Part.BETWEEN if index else Part.OPENING, event_frame(began)))
         if index == 0:
             # Real streams contain pings, and clients must skip them.
-            frames.append(Frame(Part.OPENING, event_frame({"type": "ping"})))
-        frames += [Frame(part, _delta_event(index, delta)) for delta in deltas]
+            frames.append(SseFrame(Part.OPENING, event_frame({"type": "ping"})))
+        frames += [SseFrame(part, _delta_event(index, delta)) for delta in deltas]
         last = index == len(blocks) - 1
         ended = event_frame({"type": "content_block_stop", "index": index})
-        frames.append(Frame(Part.CLOSING if last else Part.BETWEEN, ended))
+        frames.append(SseFrame(Part.CLOSING if last else Part.BETWEEN, ended))
     closing: list[dict[str, Any]] = [
         {
             "type": "message_delta",
@@ -184,7 +186,7 @@ def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
         },
         {"type": "message_stop"},
     ]
-    return [*frames, *(Frame(Part.CLOSING, event_frame(event)) for event in closing)]
+    return [*frames, *(SseFrame(Part.CLOSING, event_frame(event)) for event in closing)]
 
 
 def _delta_event(index: int, delta: dict[str, Any]) -> bytes:
@@ -213,7 +215,7 @@ def _limits(standings: tuple[Standing, ...], wall: float) -> Headers:
     return tuple(headers)
 
 
-def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+def _limited(rejection: LimitReason, model: str) -> tuple[ErrorReply, Headers]:
     if rejection.kind == "concurrency":
         message = _CONCURRENCY
     else:
@@ -225,7 +227,7 @@ def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
     return error, (("retry-after", str(math.ceil(rejection.seconds - _SLACK))),)
 
 
-ANTHROPIC = Dialect(
+ANTHROPIC = ProviderDialect(
     name="anthropic",
     prompt=_prompt,
     whole=_whole,

@@ -19,12 +19,12 @@ from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing.provider.dialect import JSON, as_json
-from holdfast.testing.provider.faults import Answer, Body, send, send_error
-from holdfast.testing.provider.http import Act, Data, Ending, Head, Plan
-from holdfast.testing.provider.limits import Admission, Limit, Limits, Standing, read_limit
+from holdfast.testing.provider.faults import FaultBody, ProtocolReply, send, send_error
+from holdfast.testing.provider.http import Act, Data, Plan, ReplyEnd, ReplyHead
+from holdfast.testing.provider.limits import Limit, Limits, LimitVerdict, Standing, read_limit
 from holdfast.testing.provider.prompt_cache import PromptCache
 from holdfast.testing.provider.replies import reply_to
-from holdfast.testing.provider.resources import Call, MissingError, Storage
+from holdfast.testing.provider.resources import MissingError, ResourceCall, Storage
 from holdfast.testing.provider.routes import dialect_of, locate
 from holdfast.testing.provider.script import Playback, Script, read_script
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.testing.provider.dialect import ErrorReply
     from holdfast.testing.provider.http import Request
-    from holdfast.testing.provider.limits import Rejection
+    from holdfast.testing.provider.limits import LimitReason
     from holdfast.testing.provider.resources import Content
-    from holdfast.testing.provider.routes import Place
+    from holdfast.testing.provider.routes import RouteMatch
 
 __all__ = ["Counters", "Provider"]
 
@@ -186,7 +186,7 @@ class Provider:
             return send_error(answer, error, error.status)
         at = self._seconds_since_first()
         charged = answer.serve is None or (place.route is not None and place.route.charged)
-        admission = self._admit(answer, at) if charged else Admission(None, ())
+        admission = self._admit(answer, at) if charged else LimitVerdict(None, ())
         answer.limits = place.dialect.limits(admission.standings, answer.wall)
         if admission.rejection is not None:
             self.counters.limited[admission.rejection.kind] += 1
@@ -194,7 +194,7 @@ class Provider:
         plan = self._play(answer, at)
         return _Held(plan, lambda: self._release(admission)) if admission.held else plan
 
-    def _admit(self, answer: Answer, at: float) -> Admission:
+    def _admit(self, answer: ProtocolReply, at: float) -> LimitVerdict:
         """Ask the limits. Without limits, announce the one that is not enforced."""
         if self._limits.limits:
             request, reply = answer.request, answer.reply
@@ -206,9 +206,9 @@ class Provider:
         self._minute = (minute, used + 1)
         # Never announce that the limit is used up: clients would wait then, and the script does not contain a wait.
         left = max(1, self._limit - used - 1)
-        return Admission(None, (Standing("requests", self._limit, left, minute + _MINUTE - answer.wall),))
+        return LimitVerdict(None, (Standing("requests", self._limit, left, minute + _MINUTE - answer.wall),))
 
-    def _play(self, answer: Answer, at: float) -> Plan:
+    def _play(self, answer: ProtocolReply, at: float) -> Plan:
         step = self._playback.next(answer.request, at)
         if step.plan is None:
             self.counters.answered += 1
@@ -218,16 +218,16 @@ class Provider:
         self.counters.injected[step.name] += 1
         return step.plan(answer)
 
-    def _answer(self, request: Request, place: Place) -> Answer:
+    def _answer(self, request: Request, place: RouteMatch) -> ProtocolReply:
         dialect, replies = place.dialect, self._playback.script.replies
         reply = reply_to(dialect.prompt(request), replies)
-        answer = Answer(request, dialect, reply, number=self.counters.received, wall=self.clock.wall())
+        answer = ProtocolReply(request, dialect, reply, number=self.counters.received, wall=self.clock.wall())
         if place.route is not None and place.route.serve is not None:
-            call = Call(request, place.names, dialect, self._storage, replies, dialect_of)
+            call = ResourceCall(request, place.names, dialect, self._storage, replies, dialect_of)
             answer.serve = partial(_serve, place.route.serve, call)
         return answer
 
-    def _remember(self, answer: Answer) -> None:
+    def _remember(self, answer: ProtocolReply) -> None:
         """Keep a response that the client may ask for again."""
         if (
             answer.serve is None
@@ -238,7 +238,7 @@ class Provider:
             name = self._storage.add("response", document)
             self._storage.add("response_input", {"id": name, "input": answer.request.document.get("input")})
 
-    def _release(self, admission: Admission) -> None:
+    def _release(self, admission: LimitVerdict) -> None:
         with self._lock:
             Limits.release(admission)
 
@@ -279,7 +279,7 @@ class Provider:
         return self._playback.script
 
 
-def _reject(answer: Answer, rejection: Rejection) -> Plan:
+def _reject(answer: ProtocolReply, rejection: LimitReason) -> Plan:
     """Send the answer to a request that a limit rejects. It carries the rate limit headers, as real ones do."""
     if rejection.error != "rate-limit":
         error = answer.dialect.errors[rejection.error]
@@ -311,7 +311,7 @@ class _Held(Generator[Act, None, None]):
             release()
 
 
-def _mistake(request: Request, place: Place) -> ErrorReply | None:
+def _mistake(request: Request, place: RouteMatch) -> ErrorReply | None:
     """Return the error for a request that no provider would answer."""
     errors, route = place.dialect.errors, place.route
     if not request.key:
@@ -326,22 +326,22 @@ def _mistake(request: Request, place: Place) -> ErrorReply | None:
     return None if message is None else errors["bad-request"]._replace(message=message)
 
 
-def _serve(serve: Callable[[Call], Content], call: Call) -> Body:
+def _serve(serve: Callable[[ResourceCall], Content], call: ResourceCall) -> FaultBody:
     try:
         content = serve(call)
     except MissingError as error:
         written = call.dialect.errors["not-found"]._replace(message=str(error))
-        return Body(as_json(call.dialect.error(written)), JSON, 404)
-    return Body(content.data, content.content_type)
+        return FaultBody(as_json(call.dialect.error(written)), JSON, 404)
+    return FaultBody(content.data, content.content_type)
 
 
 def _send_head(status: int) -> Plan:
-    yield Head(status, (), 0)
-    yield Ending.END
+    yield ReplyHead(status, (), 0)
+    yield ReplyEnd.END
 
 
 def _send_json(status: int, document: Any) -> Plan:
     body = as_json(document)
-    yield Head(status, (("content-type", JSON),), len(body))
+    yield ReplyHead(status, (("content-type", JSON),), len(body))
     yield Data(body)
-    yield Ending.END
+    yield ReplyEnd.END

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.testing.provider.http import Headers, Request
-    from holdfast.testing.provider.limits import Rejection, Standing
-    from holdfast.testing.provider.replies import Prompt, Reply
+    from holdfast.testing.provider.limits import LimitReason, Standing
+    from holdfast.testing.provider.replies import ReplyContent, RequestContent
 
 __all__ = [
     "JSON",
     "MODELS",
     "SSE",
-    "Dialect",
     "ErrorReply",
-    "Frame",
     "Part",
+    "ProviderDialect",
+    "SseFrame",
     "as_json",
     "data_frame",
     "event_frame",
@@ -45,7 +45,7 @@ class Part(Enum):
     CLOSING = "closing"
 
 
-class Frame(NamedTuple):
+class SseFrame(NamedTuple):
     """One server-sent event."""
 
     part: Part
@@ -76,15 +76,15 @@ def _no_mistake(_request: Request) -> str | None:
     return None
 
 
-class Dialect(NamedTuple):
+class ProviderDialect(NamedTuple):
     """One provider's protocol. `whole` and `frames` get the reply, the request and the answer's number."""
 
     name: str
-    prompt: Callable[[Request], Prompt]
+    prompt: Callable[[Request], RequestContent]
     """Reads a request."""
-    whole: Callable[[Reply, Request, int], dict[str, Any]]
+    whole: Callable[[ReplyContent, Request, int], dict[str, Any]]
     """Writes a reply as one body."""
-    frames: Callable[[Reply, Request, int], list[Frame]]
+    frames: Callable[[ReplyContent, Request, int], list[SseFrame]]
     """Writes a reply as a stream."""
     errors: Mapping[str, ErrorReply]
     error: Callable[[ErrorReply], dict[str, Any]]
@@ -93,7 +93,7 @@ class Dialect(NamedTuple):
     """Writes an error as an event of a stream. It gets the number of events before it."""
     limits: Callable[[tuple[Standing, ...], float], Headers]
     """Writes the rate limit headers at a wall time."""
-    limited: Callable[[Rejection, str], tuple[ErrorReply, Headers]]
+    limited: Callable[[LimitReason, str], tuple[ErrorReply, Headers]]
     """Writes the error and the headers of a request that a limit rejects. It gets the model's name too."""
     request_id: str
     """The header that carries the request's id."""

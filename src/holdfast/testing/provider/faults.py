@@ -1,6 +1,6 @@
 """The faults: a closed list, each with a real effect on the wire. `holdfast faults list` prints it.
 
-`Answer` is what a request gets without a fault. A fault turns it into another plan. A fault that breaks a stream also breaks an
+`ProtocolReply` is what a request gets without a fault. A fault turns it into another plan. A fault that breaks a stream also breaks an
 answer that is not streamed, in the middle of its body.
 """
 
@@ -11,23 +11,23 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from holdfast.testing.provider.dialect import JSON, ErrorReply, Frame, Part, as_json
-from holdfast.testing.provider.http import Data, Ending, Head, Headers, Pause, Plan, Raw
+from holdfast.testing.provider.dialect import JSON, ErrorReply, Part, SseFrame, as_json
+from holdfast.testing.provider.http import Data, Headers, Pause, Plan, Raw, ReplyEnd, ReplyHead
 from holdfast.testing.provider.replies import call_first_tool
 
 if TYPE_CHECKING:
-    from holdfast.testing.provider.dialect import Dialect
+    from holdfast.testing.provider.dialect import ProviderDialect
     from holdfast.testing.provider.http import Request
-    from holdfast.testing.provider.replies import Reply
+    from holdfast.testing.provider.replies import ReplyContent
 
 __all__ = [
     "ERRORS",
     "FAULTS",
     "STATUSES",
-    "Answer",
-    "Body",
-    "Fault",
+    "FaultBody",
+    "FaultKind",
     "Options",
+    "ProtocolReply",
     "error_plan",
     "send",
     "send_error",
@@ -74,7 +74,7 @@ STATUSES = {
 """The error in the body of a bare status."""
 
 
-class Body(NamedTuple):
+class FaultBody(NamedTuple):
     """A body that is not a stream."""
 
     data: bytes
@@ -82,11 +82,18 @@ class Body(NamedTuple):
     status: int = 200
 
 
-class Answer:
+class ProtocolReply:
     """A reply in one protocol. The bytes are made when a plan uses them, because most faults need only a part."""
 
     def __init__(
-        self, request: Request, dialect: Dialect, reply: Reply, *, number: int, limits: Headers = (), wall: float
+        self,
+        request: Request,
+        dialect: ProviderDialect,
+        reply: ReplyContent,
+        *,
+        number: int,
+        limits: Headers = (),
+        wall: float,
     ) -> None:
         self.request = request
         self.dialect = dialect
@@ -94,12 +101,12 @@ class Answer:
         self.number = number
         self.limits = limits
         self.wall = wall
-        self.serve: Callable[[], Body] | None = None
+        self.serve: Callable[[], FaultBody] | None = None
         """Returns the body of a resource that is no reply. It is called only if a plan needs the body."""
 
-    def with_reply(self, reply: Reply) -> Answer:
+    def with_reply(self, reply: ReplyContent) -> ProtocolReply:
         """Return the same answer with another reply."""
-        made = Answer(self.request, self.dialect, reply, number=self.number, limits=self.limits, wall=self.wall)
+        made = ProtocolReply(self.request, self.dialect, reply, number=self.number, limits=self.limits, wall=self.wall)
         made.serve = self.serve
         return made
 
@@ -124,13 +131,13 @@ class Answer:
         return 200 if self.streams else self._body.status
 
     @cached_property
-    def _body(self) -> Body:
+    def _body(self) -> FaultBody:
         if self.serve is not None:
             return self.serve()
-        return Body(as_json(self.dialect.whole(self.reply, self.request, self.number)))
+        return FaultBody(as_json(self.dialect.whole(self.reply, self.request, self.number)))
 
     @cached_property
-    def frames(self) -> list[Frame]:
+    def frames(self) -> list[SseFrame]:
         """The events of a stream."""
         return self.dialect.frames(self.reply, self.request, self.number)
 
@@ -152,21 +159,23 @@ class Answer:
             sent.append(frame.data)
         return sent
 
-    def head(self, status: int | None = None, *, content_type: str | None = None, length: int | None = None) -> Head:
+    def head(
+        self, status: int | None = None, *, content_type: str | None = None, length: int | None = None
+    ) -> ReplyHead:
         """Return the head of a good answer, with the rate limit headers."""
         fixed = (("content-type", content_type or self.content_type), self._id)
-        return Head(status or self.status, (*fixed, *self.limits), length)
+        return ReplyHead(status or self.status, (*fixed, *self.limits), length)
 
-    def error_head(self, status: int, headers: Headers, length: int) -> Head:
+    def error_head(self, status: int, headers: Headers, length: int) -> ReplyHead:
         """Return the head of an error. It has rate limit headers only if the script gives them."""
-        return Head(status, (("content-type", JSON), self._id, *headers), length)
+        return ReplyHead(status, (("content-type", JSON), self._id, *headers), length)
 
     @property
     def _id(self) -> tuple[str, str]:
         return self.dialect.request_id, f"req_{self.number:024d}"
 
 
-def send(answer: Answer, *, content_type: str | None = None) -> Plan:
+def send(answer: ProtocolReply, *, content_type: str | None = None) -> Plan:
     """Send the whole answer at once."""
     if answer.streams:
         yield answer.head(content_type=content_type)
@@ -174,29 +183,29 @@ def send(answer: Answer, *, content_type: str | None = None) -> Plan:
     else:
         yield answer.head(content_type=content_type, length=len(answer.whole))
         yield Data(answer.whole)
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-def send_error(answer: Answer, error: ErrorReply, status: int, headers: Headers = ()) -> Plan:
+def send_error(answer: ProtocolReply, error: ErrorReply, status: int, headers: Headers = ()) -> Plan:
     """Send an error in the protocol's own words."""
     body = as_json(answer.dialect.error(error))
     yield answer.error_head(status, (*answer.dialect.error_headers(error), *headers), len(body))
     yield Data(body)
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-class Fault(NamedTuple):
+class FaultKind(NamedTuple):
     """A fault: its summary, its plan, and its options with their defaults."""
 
     summary: str
-    plan: Callable[[Answer, Options], Plan]
+    plan: Callable[[ProtocolReply, Options], Plan]
     options: Options = MappingProxyType({})
 
 
-def error_plan(name: str | None, status: int | None, headers: Callable[[float], Headers], hint: str) -> Callable[[Answer], Plan]:  # fmt: skip
+def error_plan(name: str | None, status: int | None, headers: Callable[[float], Headers], hint: str) -> Callable[[ProtocolReply], Plan]:  # fmt: skip
     """Return a plan that sends an error: a named error with its usual status, or a status with its usual error."""
 
-    def plan(answer: Answer) -> Plan:
+    def plan(answer: ProtocolReply) -> Plan:
         error = _error(answer.dialect, name, status)
         error = error._replace(message=error.message.replace("{model}", answer.request.model))
         if hint:
@@ -208,7 +217,7 @@ def error_plan(name: str | None, status: int | None, headers: Callable[[float], 
     return plan
 
 
-def _error(dialect: Dialect, name: str | None, status: int | None) -> ErrorReply:
+def _error(dialect: ProviderDialect, name: str | None, status: int | None) -> ErrorReply:
     known = name or STATUSES.get(status or 0)
     if known is not None:
         return dialect.errors[known]
@@ -217,7 +226,7 @@ def _error(dialect: Dialect, name: str | None, status: int | None) -> ErrorReply
     return usual._replace(message=f"HTTP {status}")
 
 
-def _begin(answer: Answer, pieces: int) -> Plan:
+def _begin(answer: ProtocolReply, pieces: int) -> Plan:
     """Send the beginning of the answer and stop in the middle."""
     if answer.streams:
         yield answer.head()
@@ -228,38 +237,38 @@ def _begin(answer: Answer, pieces: int) -> Plan:
         yield Data(answer.whole[: len(answer.whole) // 2])
 
 
-def _cut(answer: Answer, options: Options) -> Plan:
+def _cut(answer: ProtocolReply, options: Options) -> Plan:
     yield from _begin(answer, options["after"])
-    yield Ending.CLOSE
+    yield ReplyEnd.CLOSE
 
 
-def _cut_tool(answer: Answer, options: Options) -> Plan:
+def _cut_tool(answer: ProtocolReply, options: Options) -> Plan:
     prompt = answer.dialect.prompt(answer.request)
     yield from _cut(answer.with_reply(call_first_tool(prompt)), options)
 
 
-def _reset(answer: Answer, options: Options) -> Plan:
+def _reset(answer: ProtocolReply, options: Options) -> Plan:
     # Without `after` the client gets only the reset, without a head.
     if options["after"]:
         yield from _begin(answer, options["after"])
-    yield Ending.RESET
+    yield ReplyEnd.RESET
 
 
-def _silence(answer: Answer, options: Options) -> Plan:
+def _silence(answer: ProtocolReply, options: Options) -> Plan:
     yield from _begin(answer, options["after"])
     yield Pause(None)
 
 
-def _hang(_answer: Answer, _options: Options) -> Plan:
+def _hang(_answer: ProtocolReply, _options: Options) -> Plan:
     yield Pause(None)
 
 
-def _slow(answer: Answer, options: Options) -> Plan:
+def _slow(answer: ProtocolReply, options: Options) -> Plan:
     yield Pause(options["seconds"])
     yield from send(answer)
 
 
-def _drip(answer: Answer, options: Options) -> Plan:
+def _drip(answer: ProtocolReply, options: Options) -> Plan:
     if answer.streams:
         yield answer.head()
         parts = [frame.data for frame in answer.frames]
@@ -271,20 +280,20 @@ def _drip(answer: Answer, options: Options) -> Plan:
     for part in parts:
         yield Pause(options["every"])
         yield Data(part)
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-def _truncate(answer: Answer, options: Options) -> Plan:
+def _truncate(answer: ProtocolReply, options: Options) -> Plan:
     if answer.streams:
         yield answer.head()
         yield Data(answer.frames_up_to(options["after"]))
-        yield Ending.END
+        yield ReplyEnd.END
     else:
         # Without a stream, a body that ends early but cleanly is JSON that breaks off.
         yield from _malformed_json(answer, options)
 
 
-def _malformed_json(answer: Answer, options: Options) -> Plan:
+def _malformed_json(answer: ProtocolReply, options: Options) -> Plan:
     if answer.streams:
         broken = next(frame.data for frame in answer.frames if frame.part in (Part.TEXT, Part.TOOL))
         yield answer.head()
@@ -295,10 +304,10 @@ def _malformed_json(answer: Answer, options: Options) -> Plan:
         half = answer.whole[: len(answer.whole) // 2]
         yield answer.head(length=len(half))
         yield Data(half)
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-def _sse_error(answer: Answer, options: Options) -> Plan:
+def _sse_error(answer: ProtocolReply, options: Options) -> Plan:
     if not answer.streams:
         yield from _error_200(answer, options)
         return
@@ -306,10 +315,10 @@ def _sse_error(answer: Answer, options: Options) -> Plan:
     error = answer.dialect.errors[options["error"]]
     sent = answer.first_frames(options["after"])
     yield Data(b"".join([*sent, answer.dialect.error_frame(error, len(sent))]))
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-def _failed(answer: Answer, options: Options) -> Plan:
+def _failed(answer: ProtocolReply, options: Options) -> Plan:
     dialect, error = answer.dialect, answer.dialect.errors[options["error"]]
     if dialect.failed is None or dialect.failed_frame is None:
         # Other protocols have no such event. They send an error.
@@ -318,15 +327,15 @@ def _failed(answer: Answer, options: Options) -> Plan:
         yield answer.head()
         sent = answer.first_frames(options["after"])
         yield Data(b"".join([*sent, dialect.failed_frame(error, answer.request, answer.number, len(sent))]))
-        yield Ending.END
+        yield ReplyEnd.END
     else:
         body = as_json(dialect.failed(error, answer.request, answer.number))
         yield answer.head(length=len(body))
         yield Data(body)
-        yield Ending.END
+        yield ReplyEnd.END
 
 
-def _error_200(answer: Answer, options: Options) -> Plan:
+def _error_200(answer: ProtocolReply, options: Options) -> Plan:
     if answer.streams:
         # The status of a stream is already sent, so the error is its first event.
         yield from _sse_error(answer, {**options, "after": 0})
@@ -334,54 +343,54 @@ def _error_200(answer: Answer, options: Options) -> Plan:
         yield from send_error(answer, answer.dialect.errors[options["error"]], 200)
 
 
-def _html(answer: Answer, options: Options) -> Plan:
+def _html(answer: ProtocolReply, options: Options) -> Plan:
     status = options["status"]
     body = _HTML % (status, status)
     yield answer.head(status, content_type="text/html", length=len(body))
     yield Data(body)
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-def _content_type(answer: Answer, _: Options) -> Plan:
+def _content_type(answer: ProtocolReply, _: Options) -> Plan:
     return send(answer, content_type="text/plain")
 
 
-def _oversize(answer: Answer, options: Options) -> Plan:
+def _oversize(answer: ProtocolReply, options: Options) -> Plan:
     return send(answer.with_reply(answer.reply._replace(text="x" * options["bytes"], calls=())))
 
 
-def _empty(answer: Answer, _: Options) -> Plan:
+def _empty(answer: ProtocolReply, _: Options) -> Plan:
     yield answer.head(length=0)
-    yield Ending.END
+    yield ReplyEnd.END
 
 
-def _disconnect(_answer: Answer, _options: Options) -> Plan:
-    yield Ending.CLOSE
+def _disconnect(_answer: ProtocolReply, _options: Options) -> Plan:
+    yield ReplyEnd.CLOSE
 
 
-def _malformed_http(_answer: Answer, _options: Options) -> Plan:
+def _malformed_http(_answer: ProtocolReply, _options: Options) -> Plan:
     yield Raw(_MALFORMED)
-    yield Ending.CLOSE
+    yield ReplyEnd.CLOSE
 
 
 _AFTER = {"after": 1}
-FAULTS: dict[str, Fault] = {
-    "hang": Fault("no byte arrives, not even headers, as long as the client waits", _hang),
-    "slow": Fault("the first byte arrives late", _slow, {"seconds": 1.0}),
-    "drip": Fault("the answer arrives bit by bit", _drip, {"every": 0.1}),
-    "silence": Fault("the stream stops in the middle and stays open", _silence, _AFTER),
-    "cut": Fault("the connection is closed in the middle of the stream or body", _cut, _AFTER),
-    "cut-tool": Fault("the connection is closed in the middle of a tool call's arguments", _cut_tool, _AFTER),
-    "truncate": Fault("the stream ends cleanly, without its last events", _truncate, _AFTER),
-    "reset": Fault("the connection is reset: at once, or in the middle with `after`", _reset, {"after": 0}),
-    "disconnect": Fault("the connection is closed before an answer", _disconnect),
-    "sse-error": Fault("an error event in the middle of a good stream", _sse_error, {"after": 1, "error": "overloaded"}),
-    "failed": Fault("a Responses answer that reports its own failure; in other protocols as sse-error", _failed, {"after": 1, "error": "overloaded"}),
-    "error-200": Fault("an error in an answer of status 200", _error_200, {"error": "overloaded"}),
-    "malformed-json": Fault("JSON that breaks off", _malformed_json, _AFTER),
-    "malformed-http": Fault("an answer that is not HTTP", _malformed_http),
-    "html": Fault("a proxy's page instead of an answer", _html, {"status": 502}),
-    "content-type": Fault("a good answer of the wrong content type", _content_type),
-    "oversize": Fault("an answer of many bytes", _oversize, {"bytes": 16_777_216}),
-    "empty": Fault("status 200 and no body", _empty),
+FAULTS: dict[str, FaultKind] = {
+    "hang": FaultKind("no byte arrives, not even headers, as long as the client waits", _hang),
+    "slow": FaultKind("the first byte arrives late", _slow, {"seconds": 1.0}),
+    "drip": FaultKind("the answer arrives bit by bit", _drip, {"every": 0.1}),
+    "silence": FaultKind("the stream stops in the middle and stays open", _silence, _AFTER),
+    "cut": FaultKind("the connection is closed in the middle of the stream or body", _cut, _AFTER),
+    "cut-tool": FaultKind("the connection is closed in the middle of a tool call's arguments", _cut_tool, _AFTER),
+    "truncate": FaultKind("the stream ends cleanly, without its last events", _truncate, _AFTER),
+    "reset": FaultKind("the connection is reset: at once, or in the middle with `after`", _reset, {"after": 0}),
+    "disconnect": FaultKind("the connection is closed before an answer", _disconnect),
+    "sse-error": FaultKind("an error event in the middle of a good stream", _sse_error, {"after": 1, "error": "overloaded"}),
+    "failed": FaultKind("a Responses answer that reports its own failure; in other protocols as sse-error", _failed, {"after": 1, "error": "overloaded"}),
+    "error-200": FaultKind("an error in an answer of status 200", _error_200, {"error": "overloaded"}),
+    "malformed-json": FaultKind("JSON that breaks off", _malformed_json, _AFTER),
+    "malformed-http": FaultKind("an answer that is not HTTP", _malformed_http),
+    "html": FaultKind("a proxy's page instead of an answer", _html, {"status": 502}),
+    "content-type": FaultKind("a good answer of the wrong content type", _content_type),
+    "oversize": FaultKind("an answer of many bytes", _oversize, {"bytes": 16_777_216}),
+    "empty": FaultKind("status 200 and no body", _empty),
 }  # fmt: skip

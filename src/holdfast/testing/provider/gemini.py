@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
-from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits
+from holdfast.testing.provider.dialect import ErrorReply, Part, ProviderDialect, SseFrame, as_json, no_limits
 from holdfast.testing.provider.history import gemini_mistake
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
+from holdfast.testing.provider.replies import Calls, OfferedTool, ReplyContent, RequestContent, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
-    from holdfast.testing.provider.limits import Rejection
+    from holdfast.testing.provider.limits import LimitReason
 
 __all__ = ["GEMINI", "GEMINI_ARRAY", "VERTEX_ANTHROPIC", "counted"]
 
@@ -104,13 +104,13 @@ def _text(parts: list[dict[str, Any]]) -> str:
     return " ".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
-def _prompt(request: Request) -> Prompt:
+def _prompt(request: Request) -> RequestContent:
     contents = request.list_of("contents")
     texts = [text for each in contents if each.get("role", "user") == "user" and (text := _text(_parts(each)))]
     results = [found for part in _parts(contents[-1]) if (found := _field(part, "functionResponse"))] if contents else []  # fmt: skip
     result = _field(results[-1], "response") if results else None
     tools, calls = _tools(request)
-    return Prompt(
+    return RequestContent(
         text=texts[-1] if texts else "",
         result=None if not results else result if isinstance(result, str) else msgspec.json.encode(result).decode(),
         turns=sum(each.get("role") == "model" for each in contents),
@@ -122,11 +122,11 @@ def _prompt(request: Request) -> Prompt:
     )
 
 
-def _tools(request: Request) -> tuple[tuple[Tool, ...], Calls]:
+def _tools(request: Request) -> tuple[tuple[OfferedTool, ...], Calls]:
     listed = [_field(tool, "functionDeclarations") for tool in request.list_of("tools")]
     offered = [each for declared in listed if isinstance(declared, list) for each in declared if isinstance(each, dict)]
     tools = tuple(
-        Tool(str(each.get("name", "")), _field(each, "parametersJsonSchema") or each.get("parameters") or {})
+        OfferedTool(str(each.get("name", "")), _field(each, "parametersJsonSchema") or each.get("parameters") or {})
         for each in offered
     )
     config = _field(_field(request.document, "toolConfig"), "functionCallingConfig")
@@ -163,12 +163,12 @@ def _call_part(call: WrittenCall) -> dict[str, Any]:
     return {"functionCall": {"name": call.name, "args": call.json}}
 
 
-def _usage(reply: Reply) -> dict[str, Any]:
+def _usage(reply: ReplyContent) -> dict[str, Any]:
     sent, made = reply.input_tokens, reply.output_tokens
     return {"promptTokenCount": sent, "candidatesTokenCount": made, "totalTokenCount": sent + made}
 
 
-def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+def _whole(reply: ReplyContent, request: Request, number: int) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": reply.text}] if reply.has_text else []
     parts += [_call_part(call) for call in reply.calls]
     return _chunk(
@@ -176,7 +176,7 @@ def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     )
 
 
-def _chunks(reply: Reply, request: Request, number: int) -> list[tuple[Part, dict[str, Any]]]:
+def _chunks(reply: ReplyContent, request: Request, number: int) -> list[tuple[Part, dict[str, Any]]]:
     """Return the chunks of a stream. A function call is never split."""
     middle = [(Part.TEXT, _chunk(request, number, [{"text": piece}])) for piece in reply.pieces]
     middle += [(Part.TOOL, _chunk(request, number, [_call_part(call)])) for call in reply.calls]
@@ -194,15 +194,15 @@ def _event(document: Any) -> bytes:
     return b"data: " + as_json(document) + b"\r\n\r\n"
 
 
-def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
-    return [Frame(part, _event(chunk)) for part, chunk in _chunks(reply, request, number)]
+def _frames(reply: ReplyContent, request: Request, number: int) -> list[SseFrame]:
+    return [SseFrame(part, _event(chunk)) for part, chunk in _chunks(reply, request, number)]
 
 
-def _array_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+def _array_frames(reply: ReplyContent, request: Request, number: int) -> list[SseFrame]:
     """Without `alt=sse` a stream is one JSON array that arrives piece by piece."""
     chunks = _chunks(reply, request, number)
-    listed = [Frame(part, (b",\r\n" if at else b"[") + as_json(chunk)) for at, (part, chunk) in enumerate(chunks)]
-    return [*listed, Frame(Part.CLOSING, b"\n]\n")]
+    listed = [SseFrame(part, (b",\r\n" if at else b"[") + as_json(chunk)) for at, (part, chunk) in enumerate(chunks)]
+    return [*listed, SseFrame(Part.CLOSING, b"\n]\n")]
 
 
 def _error(error: ErrorReply) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _hinted(error: ErrorReply, hint: str) -> ErrorReply:
     return error._replace(message=f"{error.message}\nPlease retry in {hint}.", details=(*error.details, retry))
 
 
-def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+def _limited(rejection: LimitReason, model: str) -> tuple[ErrorReply, Headers]:
     if rejection.kind == "concurrency":
         return _ERRORS["rate-limit"], ()
     metric, quota = {
@@ -246,7 +246,7 @@ def counted(tokens: int) -> dict[str, Any]:
     return {"totalTokens": tokens, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}]}
 
 
-GEMINI = Dialect(
+GEMINI = ProviderDialect(
     name="gemini",
     prompt=_prompt,
     whole=_whole,
@@ -273,7 +273,7 @@ def _vertex_error(error: ErrorReply) -> dict[str, Any]:
     return _error(error) if error.kind.isupper() else ANTHROPIC.error(error)
 
 
-def _vertex_limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+def _vertex_limited(rejection: LimitReason, model: str) -> tuple[ErrorReply, Headers]:
     base = f"base model: {model}"
     what = "tokens" if rejection.kind == "tokens" else "requests"
     message = f"Quota exceeded for aiplatform.googleapis.com/online_prediction_{what}_per_minute_per_base_model with {base}. Please submit a quota increase request. https://cloud.google.com/vertex-ai/docs/generative-ai/quotas-genai."

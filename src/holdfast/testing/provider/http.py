@@ -17,14 +17,14 @@ __all__ = [
     "Act",
     "BadRequestError",
     "Data",
-    "Ending",
-    "Head",
     "Headers",
     "Pause",
     "Plan",
     "Raw",
-    "Reader",
+    "ReplyEnd",
+    "ReplyHead",
     "Request",
+    "RequestReader",
     "chunk",
     "head_bytes",
     "is_tls",
@@ -123,7 +123,7 @@ class Pause(NamedTuple):
     seconds: float | None
 
 
-class Head(NamedTuple):
+class ReplyHead(NamedTuple):
     """Status line and headers. Without a length the body is sent in chunks."""
 
     status: int
@@ -143,7 +143,7 @@ class Raw(NamedTuple):
     data: bytes
 
 
-class Ending(Enum):
+class ReplyEnd(Enum):
     """How the answer ends."""
 
     END = "the answer is whole; the connection stays open"
@@ -151,7 +151,7 @@ class Ending(Enum):
     RESET = "the connection is reset"
 
 
-Act: TypeAlias = Pause | Head | Data | Raw | Ending
+Act: TypeAlias = Pause | ReplyHead | Data | Raw | ReplyEnd
 Plan: TypeAlias = Generator[Act, None, None]
 """The acts of an answer. Close the plan when the answer has ended or its client has left."""
 
@@ -164,7 +164,7 @@ class BadRequestError(Exception):
         self.status = status
 
 
-class Reader:
+class RequestReader:
     """Collects bytes and returns requests. After an error it must not be used any more."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ def is_tls(data: bytes) -> bool:
     return data[:1] == bytes([_TLS_HANDSHAKE])
 
 
-def head_bytes(head: Head, *, extra: str = "") -> bytes:
+def head_bytes(head: ReplyHead, *, extra: str = "") -> bytes:
     """Return a head as it goes over the wire."""
     try:
         phrase = HTTPStatus(head.status).phrase

@@ -22,7 +22,7 @@ from holdfast.testing.provider.faults import ERRORS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Admission", "Kind", "Limit", "Limits", "Rejection", "Standing", "fits", "read_limit"]
+__all__ = ["Kind", "Limit", "LimitReason", "LimitVerdict", "Limits", "Standing", "fits", "read_limit"]
 
 Kind = Literal["requests", "tokens", "concurrency"]
 
@@ -164,7 +164,7 @@ class Standing(NamedTuple):
     """Until it is whole again, as announced."""
 
 
-class Rejection(NamedTuple):
+class LimitReason(NamedTuple):
     """Why a request is limited."""
 
     kind: Kind
@@ -178,10 +178,10 @@ class Rejection(NamedTuple):
     error: str = "rate-limit"
 
 
-class Admission(NamedTuple):
+class LimitVerdict(NamedTuple):
     """The verdict about one request. Call `Limits.release` with it when its answer has ended."""
 
-    rejection: Rejection | None
+    rejection: LimitReason | None
     standings: tuple[Standing, ...]
     held: tuple[_Slots, ...] = ()
 
@@ -203,7 +203,7 @@ class Limits:
             limit.check(f"limits[{place}]")
         self._counts: dict[tuple[int, str], _Bucket | _Slots] = {}
 
-    def admit(self, key: str, model: str, *, tokens: int, at: float) -> Admission:
+    def admit(self, key: str, model: str, *, tokens: int, at: float) -> LimitVerdict:
         """Admit a request that came `at` seconds after the first request, or reject it."""
         counts = [count for count in self._of(key) if count.limit.applies_to(key, model, at)]
         for count in counts:
@@ -215,11 +215,11 @@ class Limits:
         standings = _standings([count for count in counts if isinstance(count, _Bucket) and count.limit.announces])
         if rejected:
             # The longest wait is announced, because before it ends the request would only be limited again.
-            return Admission(max((count.rejection(tokens, at) for count in rejected), key=_wait), standings)
-        return Admission(None, standings, tuple(count for count in counts if isinstance(count, _Slots)))
+            return LimitVerdict(max((count.rejection(tokens, at) for count in rejected), key=_wait), standings)
+        return LimitVerdict(None, standings, tuple(count for count in counts if isinstance(count, _Slots)))
 
     @staticmethod
-    def release(admission: Admission) -> None:
+    def release(admission: LimitVerdict) -> None:
         """Free the places that a request held. Call it once."""
         for slots in admission.held:
             slots.used -= 1
@@ -255,14 +255,14 @@ class _Bucket:
     def take(self, tokens: int) -> None:
         self._level = max(0.0, self._level - self._cost(tokens))
 
-    def rejection(self, tokens: int, at: float) -> Rejection:
+    def rejection(self, tokens: int, at: float) -> LimitReason:
         limit, cost = self.limit, self._cost(tokens)
         too_large = cost > limit.capacity
         most = int(limit.now(at))
         known = limit.retry_after and limit.error == _RATE_LIMIT and not too_large
         seconds = limit.seconds_until(cost - self._level, at) * limit.lie if known else None
         used = max(0, most - int(self._level))
-        return Rejection(limit.kind, most, used, cost, too_large, seconds, limit.error)
+        return LimitReason(limit.kind, most, used, cost, too_large, seconds, limit.error)
 
     def standing(self) -> Standing:
         limit = self.limit
@@ -291,10 +291,10 @@ class _Slots:
     def take(self, _tokens: int) -> None:
         self.used += 1
 
-    def rejection(self, _tokens: int, at: float) -> Rejection:
+    def rejection(self, _tokens: int, at: float) -> LimitReason:
         # Nobody knows when another answer ends, so no time is announced.
         most, error = int(self.limit.now(at)), self.limit.error
-        return Rejection("concurrency", most, self.used, 1, too_large=False, seconds=None, error=error)
+        return LimitReason("concurrency", most, self.used, 1, too_large=False, seconds=None, error=error)
 
 
 def read_limit(text: str) -> Limit:
@@ -345,5 +345,5 @@ def _standings(buckets: list[_Bucket]) -> tuple[Standing, ...]:
     return tuple(least.values())
 
 
-def _wait(rejection: Rejection) -> tuple[bool, float]:
+def _wait(rejection: LimitReason) -> tuple[bool, float]:
     return rejection.too_large, rejection.seconds or 0.0

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
+from holdfast.testing.provider.dialect import (
+    ErrorReply,
+    Part,
+    ProviderDialect,
+    SseFrame,
+    data_frame,
+    event_frame,
+    text_of,
+)
 from holdfast.testing.provider.history import chat_mistake, responses_mistake
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
+from holdfast.testing.provider.replies import Calls, OfferedTool, ReplyContent, RequestContent, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
-    from holdfast.testing.provider.limits import Rejection, Standing
+    from holdfast.testing.provider.limits import LimitReason, Standing
 
 __all__ = ["AZURE_CHAT", "AZURE_RESPONSES", "OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
 
@@ -127,7 +135,7 @@ def _limits(standings: tuple[Standing, ...], _wall: float) -> Headers:
     return tuple(headers)
 
 
-def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+def _limited(rejection: LimitReason, model: str) -> tuple[ErrorReply, Headers]:
     error = _ERRORS["rate-limit"]._replace(kind="tokens" if rejection.kind == "tokens" else "requests")
     if rejection.kind == "concurrency":
         return error._replace(message=_CONCURRENCY.format(model=model, limit=rejection.limit)), ()
@@ -164,7 +172,7 @@ _CONCURRENCY = "Rate limit reached for {model} in organization org-XXXX on concu
 _SLACK = 1e-6
 
 
-def _xai_limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+def _xai_limited(rejection: LimitReason, model: str) -> tuple[ErrorReply, Headers]:
     used = f"{rejection.used + rejection.requested}/{rejection.limit}"
     unit = {"requests": "Requests per Minute", "tokens": "Tokens per Minute", "concurrency": "Concurrent Requests"}
     message = f"Too many requests for team {_TEAM} and model {model}. Your team's rate limit is — {unit[rejection.kind]} (actual/limit): {used}."
@@ -175,14 +183,14 @@ _CREATED = 1_735_689_600
 """The date is fixed, so that replies are the same in every run."""
 
 
-def _chat_prompt(request: Request) -> Prompt:
+def _chat_prompt(request: Request) -> RequestContent:
     messages = request.list_of("messages")
     texts = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
     last = messages[-1] if messages else {}
     # Other kinds of tools, such as custom tools, have no schema to make arguments from.
     offered = [tool["function"] for tool in request.list_of("tools") if isinstance(tool.get("function"), dict)]
     tools, calls = _choose(request.document.get("tool_choice"), offered)
-    return Prompt(
+    return RequestContent(
         text=texts[-1] if texts else "",
         result=text_of(last.get("content")) if last.get("role") == "tool" else None,
         turns=sum(each.get("role") == "assistant" for each in messages),
@@ -194,9 +202,9 @@ def _chat_prompt(request: Request) -> Prompt:
     )
 
 
-def _choose(choice: Any, offered: list[dict[str, Any]]) -> tuple[tuple[Tool, ...], Calls]:
+def _choose(choice: Any, offered: list[dict[str, Any]]) -> tuple[tuple[OfferedTool, ...], Calls]:
     """Return the tools that may be called, and whether one must be. Both protocols write the choice almost alike."""
-    tools = tuple(Tool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in offered)
+    tools = tuple(OfferedTool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in offered)
     if not isinstance(choice, dict):
         return tools, "must" if choice == "required" else "never" if choice == "none" else "may"
     # Chat Completions has the names one level deeper than Responses.
@@ -225,12 +233,12 @@ def _shell(request: Request, number: int, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{number:024d}", "object": kind, "created": _CREATED, "model": request.model}
 
 
-def _chat_usage(reply: Reply) -> dict[str, int]:
+def _chat_usage(reply: ReplyContent) -> dict[str, int]:
     prompt, completion = reply.input_tokens, reply.output_tokens
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _finish_reason(reply: Reply) -> str:
+def _finish_reason(reply: ReplyContent) -> str:
     if reply.is_cut:
         return "length"
     return "tool_calls" if reply.calls else "stop"
@@ -245,7 +253,7 @@ def _call(call: WrittenCall, number: int, arguments: str) -> dict[str, Any]:
     return {"id": _call_id(call, number), "type": "function", "function": function}
 
 
-def _chat_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+def _chat_whole(reply: ReplyContent, request: Request, number: int) -> dict[str, Any]:
     content = reply.text if reply.has_text else None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
     if reply.calls:
@@ -254,12 +262,12 @@ def _chat_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     return {**_shell(request, number, "chat.completion"), "choices": [choice], "usage": _chat_usage(reply)}
 
 
-def _chat_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+def _chat_frames(reply: ReplyContent, request: Request, number: int) -> list[SseFrame]:
     shell = _shell(request, number, "chat.completion.chunk")
 
-    def chunk(part: Part, delta: dict[str, Any], finish_reason: str | None = None) -> Frame:
+    def chunk(part: Part, delta: dict[str, Any], finish_reason: str | None = None) -> SseFrame:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return Frame(part, data_frame({**shell, "choices": [choice]}))
+        return SseFrame(part, data_frame({**shell, "choices": [choice]}))
 
     first: dict[str, Any] = {"role": "assistant", "content": "" if reply.has_text else None}
     frames = [chunk(Part.TEXT, {"content": piece}) for piece in reply.pieces]
@@ -275,9 +283,9 @@ def _chat_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
     frames = [chunk(Part.OPENING, first), *frames, chunk(Part.CLOSING, {}, _finish_reason(reply))]
     # OpenAI sends usage only if the request wants it.
     if _wants_usage(request):
-        frames.append(Frame(Part.CLOSING, data_frame({**shell, "choices": [], "usage": _chat_usage(reply)})))
+        frames.append(SseFrame(Part.CLOSING, data_frame({**shell, "choices": [], "usage": _chat_usage(reply)})))
     # This marker ends the stream. A stream that ends without it was cut.
-    return [*frames, Frame(Part.CLOSING, b"data: [DONE]\n\n")]
+    return [*frames, SseFrame(Part.CLOSING, b"data: [DONE]\n\n")]
 
 
 def _wants_usage(request: Request) -> bool:
@@ -289,7 +297,7 @@ def _chat_error_frame(error: ErrorReply, _sequence: int) -> bytes:
     return data_frame(_error(error))
 
 
-OPENAI_CHAT = Dialect(
+OPENAI_CHAT = ProviderDialect(
     name="openai-chat",
     prompt=_chat_prompt,
     whole=_chat_whole,
@@ -305,7 +313,7 @@ OPENAI_CHAT = Dialect(
 XAI_CHAT = OPENAI_CHAT._replace(name="xai-chat", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited)
 
 
-def _azure_limited(rejection: Rejection, _model: str) -> tuple[ErrorReply, Headers]:
+def _azure_limited(rejection: LimitReason, _model: str) -> tuple[ErrorReply, Headers]:
     what = "token" if rejection.kind == "tokens" else "call"
     message = f"Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-10-21 have exceeded {what} rate limit of your current OpenAI S0 pricing tier."
     error = ErrorReply(429, "", "429", message)
@@ -321,7 +329,7 @@ def _azure_limited(rejection: Rejection, _model: str) -> tuple[ErrorReply, Heade
 AZURE_CHAT = OPENAI_CHAT._replace(name="azure-chat", limited=_azure_limited)
 
 
-def _responses_prompt(request: Request) -> Prompt:
+def _responses_prompt(request: Request) -> RequestContent:
     given = request.document.get("input")
     items = request.list_of("input")
     texts = [given] if isinstance(given, str) else [text_of(each.get("content")) for each in items if each.get("role") == "user"]  # fmt: skip
@@ -330,7 +338,7 @@ def _responses_prompt(request: Request) -> Prompt:
     offered = [tool for tool in request.list_of("tools") if tool.get("type", "function") == "function"]
     tools, calls = _choose(request.document.get("tool_choice"), offered)
     result = last.get("output") if last.get("type") == "function_call_output" else None
-    return Prompt(
+    return RequestContent(
         text=texts[-1] if texts else "",
         result=None if result is None else text_of(result),
         turns=_turns(items),
@@ -376,7 +384,7 @@ def _response(request: Request, number: int, status: str, **more: Any) -> dict[s
     }
 
 
-def _responses_usage(reply: Reply) -> dict[str, Any]:
+def _responses_usage(reply: ReplyContent) -> dict[str, Any]:
     return {
         "input_tokens": reply.input_tokens,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -390,7 +398,7 @@ def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _message_item(reply: Reply, number: int, *, done: bool) -> dict[str, Any]:
+def _message_item(reply: ReplyContent, number: int, *, done: bool) -> dict[str, Any]:
     status = "completed" if done else "in_progress"
     content = [_part(reply.text)] if done else []
     return {
@@ -413,12 +421,12 @@ def _call_item(call: WrittenCall, number: int, *, done: bool) -> dict[str, Any]:
     }
 
 
-def _items(reply: Reply, number: int, *, done: bool) -> list[dict[str, Any]]:
+def _items(reply: ReplyContent, number: int, *, done: bool) -> list[dict[str, Any]]:
     message = [_message_item(reply, number, done=done)] if reply.has_text else []
     return [*message, *(_call_item(call, number, done=done) for call in reply.calls)]
 
 
-def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+def _responses_whole(reply: ReplyContent, request: Request, number: int) -> dict[str, Any]:
     output, usage = _items(reply, number, done=True), _responses_usage(reply)
     if reply.is_cut:
         output[-1]["status"] = "incomplete"
@@ -427,7 +435,7 @@ def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, A
     return _response(request, number, "completed", output=output, usage=usage)
 
 
-def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+def _responses_frames(reply: ReplyContent, request: Request, number: int) -> list[SseFrame]:
     # The first two events carry the same document, the response without any output.
     begun = _response(request, number, "in_progress")
     events: list[tuple[Part, dict[str, Any]]] = [
@@ -445,7 +453,7 @@ def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame
         ]  # fmt: skip
     whole = _responses_whole(reply, request, number)
     events.append((Part.CLOSING, {"type": f"response.{whole['status']}", "response": whole}))
-    return [Frame(part, event_frame({**event, "sequence_number": at})) for at, (part, event) in enumerate(events)]
+    return [SseFrame(part, event_frame({**event, "sequence_number": at})) for at, (part, event) in enumerate(events)]
 
 
 def _call_events(item: dict[str, Any], at: int, last: Part) -> list[tuple[Part, dict[str, Any]]]:
@@ -464,7 +472,7 @@ def _text_events(item: dict[str, Any], at: int, last: Part) -> list[tuple[Part, 
     delta = {"type": "response.output_text.delta", **where, "logprobs": []}
     return [
         (Part.OPENING, {"type": "response.content_part.added", **where, "part": _part("")}),
-        *((Part.TEXT, {**delta, "delta": piece}) for piece in Reply(text, (), 0).pieces),
+        *((Part.TEXT, {**delta, "delta": piece}) for piece in ReplyContent(text, (), 0).pieces),
         (last, {"type": "response.output_text.done", **where, "text": text, "logprobs": []}),
         (last, {"type": "response.content_part.done", **where, "part": _part(text)}),
     ]

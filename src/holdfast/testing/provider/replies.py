@@ -25,9 +25,9 @@ __all__ = [
     "MODES",
     "Cached",
     "Calls",
-    "Prompt",
-    "Reply",
-    "Tool",
+    "OfferedTool",
+    "ReplyContent",
+    "RequestContent",
     "ToolCall",
     "Turn",
     "WrittenCall",
@@ -76,20 +76,20 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (ToolCall(self.tool, self.arguments), *self.calls) if self.tool else self.calls
 
 
-class Tool(NamedTuple):
+class OfferedTool(NamedTuple):
     """A tool on offer, the same for all protocols."""
 
     name: str
     schema: dict[str, Any]
 
 
-def only(tools: tuple[Tool, ...], names: Sequence[Any]) -> tuple[Tool, ...]:
+def only(tools: tuple[OfferedTool, ...], names: Sequence[Any]) -> tuple[OfferedTool, ...]:
     """Return the tools with these names. A tool that is not on offer is called too, without arguments."""
     known = {tool.name: tool for tool in tools}
-    return tuple(known.get(name, Tool(name, {})) for name in names if isinstance(name, str) and name)
+    return tuple(known.get(name, OfferedTool(name, {})) for name in names if isinstance(name, str) and name)
 
 
-class Prompt(NamedTuple):
+class RequestContent(NamedTuple):
     """The content of a request, the same for all protocols."""
 
     text: str
@@ -98,7 +98,7 @@ class Prompt(NamedTuple):
     """The result of a tool, if the conversation ends with one."""
     turns: int
     """How many turns the assistant has had."""
-    tools: tuple[Tool, ...]
+    tools: tuple[OfferedTool, ...]
     """The tools that may be called. If the request names one that must be called, it is the only one."""
     tokens: int
     calls: Calls = "may"
@@ -143,7 +143,7 @@ class Cached(NamedTuple):
     written: int = 0
 
 
-class Reply(NamedTuple):
+class ReplyContent(NamedTuple):
     """The content of an answer: a text, the calls of tools, or both."""
 
     text: str
@@ -154,7 +154,7 @@ class Reply(NamedTuple):
     is_cut: bool = False
     """Whether it reached the limit of its tokens before its end."""
 
-    def cut(self, share: float) -> Reply:
+    def cut(self, share: float) -> ReplyContent:
         """Return the beginning: this share of its pieces. A call of which nothing else is left has its name."""
         left = int(self.output_tokens * share)
         texts = self.pieces[:left]
@@ -188,7 +188,7 @@ class Reply(NamedTuple):
         return len(self.pieces) + sum(len(call.pieces) for call in self.calls)
 
 
-def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
+def reply_to(prompt: RequestContent, mode: str | Sequence[str | Turn]) -> ReplyContent:
     """Return the reply to a prompt in one of the modes above."""
     if isinstance(mode, str):
         return MODES[mode](prompt)
@@ -202,7 +202,7 @@ def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
     return reply.cut(limit / turn.tokens) if isinstance(limit, int) and limit < turn.tokens else reply
 
 
-def call_first_tool(prompt: Prompt) -> Reply:
+def call_first_tool(prompt: RequestContent) -> ReplyContent:
     """Call the first tool on offer. Without a tool, reply with a text."""
     if not prompt.tools:
         return _answer(prompt, f"You said: {prompt.text}")
@@ -216,38 +216,38 @@ def call_first_tool(prompt: Prompt) -> Reply:
     )
 
 
-def _echo(prompt: Prompt) -> Reply:
+def _echo(prompt: RequestContent) -> ReplyContent:
     if prompt.calls == "must" and prompt.tools:
         return call_first_tool(prompt)
     return _answer(prompt, f"You said: {prompt.text}")
 
 
-def _use_tools(prompt: Prompt) -> Reply:
+def _use_tools(prompt: RequestContent) -> ReplyContent:
     if prompt.calls != "must" and prompt.result is not None:
         return _answer(prompt, f"The tool says: {prompt.result}")
     return _echo(prompt) if prompt.calls == "never" else call_first_tool(prompt)
 
 
-def _answer(prompt: Prompt, text: str) -> Reply:
+def _answer(prompt: RequestContent, text: str) -> ReplyContent:
     if prompt.schema is None:
         return _say(prompt, text)
     return _say(prompt, msgspec.json.encode(example(prompt.schema)).decode())
 
 
-MODES: dict[str, Callable[[Prompt], Reply]] = {"echo": _echo, "tools": _use_tools}
+MODES: dict[str, Callable[[RequestContent], ReplyContent]] = {"echo": _echo, "tools": _use_tools}
 
 
-def _say(prompt: Prompt, text: str) -> Reply:
-    return Reply(text=text, calls=(), input_tokens=prompt.tokens)
+def _say(prompt: RequestContent, text: str) -> ReplyContent:
+    return ReplyContent(text=text, calls=(), input_tokens=prompt.tokens)
 
 
-def _call(prompt: Prompt, text: str, calls: Sequence[ToolCall]) -> Reply:
+def _call(prompt: RequestContent, text: str, calls: Sequence[ToolCall]) -> ReplyContent:
     written = tuple(
         # The first id has no suffix: it is the id of the only call in most answers.
         WrittenCall(call.tool, _arguments(call.arguments), f"_{at}" if at else "")
         for at, call in enumerate(calls)
     )
-    return Reply(text=text, calls=written, input_tokens=prompt.tokens)
+    return ReplyContent(text=text, calls=written, input_tokens=prompt.tokens)
 
 
 def _arguments(given: Any) -> str:

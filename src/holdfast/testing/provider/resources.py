@@ -22,13 +22,13 @@ from holdfast.testing.provider.replies import reply_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.testing.provider.dialect import Dialect
+    from holdfast.testing.provider.dialect import ProviderDialect
     from holdfast.testing.provider.replies import Turn
 
 __all__ = [
-    "Call",
     "Content",
     "MissingError",
+    "ResourceCall",
     "Storage",
     "batch",
     "batches",
@@ -120,17 +120,17 @@ class Storage:
             return list(self._kinds.get(kind, {}).values())[::-1]
 
 
-class Call(NamedTuple):
+class ResourceCall(NamedTuple):
     """A request for a resource."""
 
     request: Request
     names: dict[str, str]
     """The parts of the path that vary."""
-    dialect: Dialect
+    dialect: ProviderDialect
     storage: Storage
     replies: str | Sequence[str | Turn]
     """How replies are made. Batches need it."""
-    dialect_of: Callable[[Request], Dialect | None]
+    dialect_of: Callable[[Request], ProviderDialect | None]
     """Returns the protocol of a request inside a batch."""
 
     @property
@@ -152,18 +152,18 @@ def _listed(documents: list[dict[str, Any]]) -> dict[str, Any]:
 # --- models and tokens ---
 
 
-def _model(call: Call, name: str) -> dict[str, Any]:
+def _model(call: ResourceCall, name: str) -> dict[str, Any]:
     if call.is_anthropic:
         return {"type": "model", "id": name, "display_name": name, "created_at": _MADE, "lifecycle": "active"}
     return {"id": name, "object": "model", "created": _CREATED, "owned_by": "holdfast"}
 
 
-def models(call: Call) -> Content:
+def models(call: ResourceCall) -> Content:
     """List the models."""
     return _json(_listed([_model(call, name) for name in MODELS]))
 
 
-def model(call: Call) -> Content:
+def model(call: ResourceCall) -> Content:
     """Describe one model."""
     # Every name is a model, because replies do not depend on it either.
     return _json(_model(call, call.names["model"]))
@@ -180,27 +180,27 @@ def _gemini_model(name: str) -> dict[str, Any]:
     }
 
 
-def gemini_models(_call: Call) -> Content:
+def gemini_models(_call: ResourceCall) -> Content:
     """List the models as Gemini does."""
     return _json({"models": [_gemini_model(name) for name in MODELS]})
 
 
-def gemini_model(call: Call) -> Content:
+def gemini_model(call: ResourceCall) -> Content:
     """Describe one model as Gemini does."""
     return _json(_gemini_model(call.names["model"]))
 
 
-def count_tokens(call: Call) -> Content:
+def count_tokens(call: ResourceCall) -> Content:
     """Count the tokens of a Messages request."""
     return _json({"input_tokens": call.dialect.prompt(call.request).tokens})
 
 
-def count_input_tokens(call: Call) -> Content:
+def count_input_tokens(call: ResourceCall) -> Content:
     """Count the tokens of a Responses request."""
     return _json({"object": "response.input_tokens", "input_tokens": call.dialect.prompt(call.request).tokens})
 
 
-def count_gemini_tokens(call: Call) -> Content:
+def count_gemini_tokens(call: ResourceCall) -> Content:
     """Count the tokens of a Gemini request."""
     return _json(counted(len(call.request.body) // 4))
 
@@ -208,7 +208,7 @@ def count_gemini_tokens(call: Call) -> Content:
 # --- embeddings ---
 
 
-def embeddings(call: Call) -> Content:
+def embeddings(call: ResourceCall) -> Content:
     """Embed texts."""
     document = call.request.document
     given = document.get("input")
@@ -226,7 +226,7 @@ def embeddings(call: Call) -> Content:
     return _json({"object": "list", "data": data, "model": call.request.model, "usage": usage})
 
 
-def gemini_embedding(call: Call) -> Content:
+def gemini_embedding(call: ResourceCall) -> Content:
     """Embed texts as Gemini does."""
     wanted = call.request.document.get("outputDimensionality")
     size = min(wanted, _MOST_DIMENSIONS) if isinstance(wanted, int) and wanted > 0 else _DIMENSIONS
@@ -272,7 +272,7 @@ def _fields(request: Request) -> dict[str, tuple[str, bytes]]:
     return fields
 
 
-def upload_file(call: Call) -> Content:
+def upload_file(call: ResourceCall) -> Content:
     """Keep an uploaded file."""
     fields = _fields(call.request)
     filename, data = fields.get("file", ("upload", b""))
@@ -286,7 +286,7 @@ def _keep_file(storage: Storage, filename: str, purpose: str, data: bytes) -> di
     return file
 
 
-def _shown_file(call: Call, file: dict[str, Any]) -> dict[str, Any]:
+def _shown_file(call: ResourceCall, file: dict[str, Any]) -> dict[str, Any]:
     size, shown = len(file["data"]), {"id": file["id"], "filename": file["filename"]}
     if call.is_anthropic:
         kind = {"type": "file", "mime_type": _BYTES, "downloadable": False}
@@ -295,22 +295,22 @@ def _shown_file(call: Call, file: dict[str, Any]) -> dict[str, Any]:
     return {**shown, **more, "bytes": size, "created_at": _CREATED}
 
 
-def files(call: Call) -> Content:
+def files(call: ResourceCall) -> Content:
     """List the files."""
     return _json(_listed([_shown_file(call, file) for file in call.storage.all("file")]))
 
 
-def file(call: Call) -> Content:
+def file(call: ResourceCall) -> Content:
     """Describe one file."""
     return _json(_shown_file(call, call.storage.get("file", call.names["id"])))
 
 
-def file_content(call: Call) -> Content:
+def file_content(call: ResourceCall) -> Content:
     """Send the bytes of a file."""
     return Content(call.storage.get("file", call.names["id"])["data"], _BYTES)
 
 
-def delete_file(call: Call) -> Content:
+def delete_file(call: ResourceCall) -> Content:
     """Remove a file."""
     name = call.names["id"]
     call.storage.remove("file", name)
@@ -324,7 +324,7 @@ def _deleted(name: str, kind: str) -> dict[str, Any]:
 # --- batches of OpenAI ---
 
 
-def create_batch(call: Call) -> Content:
+def create_batch(call: ResourceCall) -> Content:
     """Begin a batch whose requests are in a file."""
     document = call.request.document
     batch: dict[str, Any] = {
@@ -347,7 +347,7 @@ def create_batch(call: Call) -> Content:
     return _json(batch)
 
 
-def batch(call: Call) -> Content:
+def batch(call: ResourceCall) -> Content:
     """Complete a batch and describe it."""
     with call.storage.lock:
         batch = call.storage.get("batch", call.names["id"])
@@ -356,7 +356,7 @@ def batch(call: Call) -> Content:
         return _json(batch)
 
 
-def _complete(call: Call, batch: dict[str, Any]) -> None:
+def _complete(call: ResourceCall, batch: dict[str, Any]) -> None:
     lines = call.storage.get("file", batch["input_file_id"])["data"].splitlines()
     answers = [_batch_line(call, line, at) for at, line in enumerate(lines, 1) if line.strip()]
     failed = sum(answer["response"]["status_code"] != 200 for answer in answers)
@@ -371,7 +371,7 @@ def _complete(call: Call, batch: dict[str, Any]) -> None:
     }
 
 
-def _batch_line(call: Call, line: bytes, number: int) -> dict[str, Any]:
+def _batch_line(call: ResourceCall, line: bytes, number: int) -> dict[str, Any]:
     document = Request("POST", "", {}, line).document
     body = as_json(document.get("body") or {})
     request = Request("POST", str(document.get("url", "")), call.request.headers, body)
@@ -383,12 +383,12 @@ def _batch_line(call: Call, line: bytes, number: int) -> dict[str, Any]:
     return {"id": f"batch_req_{number}", "custom_id": document.get("custom_id"), "response": response, "error": None}
 
 
-def batches(call: Call) -> Content:
+def batches(call: ResourceCall) -> Content:
     """List the batches."""
     return _json(_listed(call.storage.all("batch")))
 
 
-def cancel_batch(call: Call) -> Content:
+def cancel_batch(call: ResourceCall) -> Content:
     """Cancel a batch."""
     found = call.storage.get("batch", call.names["id"])
     if found["status"] == "in_progress":
@@ -401,7 +401,7 @@ def cancel_batch(call: Call) -> Content:
 _NONE = {"processing": 0, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}
 
 
-def create_message_batch(call: Call) -> Content:
+def create_message_batch(call: ResourceCall) -> Content:
     """Begin a batch of Messages requests."""
     requests = call.request.list_of("requests")
     batch: dict[str, Any] = {
@@ -420,7 +420,7 @@ def create_message_batch(call: Call) -> Content:
     return _json(batch)
 
 
-def message_batch(call: Call) -> Content:
+def message_batch(call: ResourceCall) -> Content:
     """End a batch of Messages requests and describe it."""
     with call.storage.lock:
         batch = call.storage.get("msgbatch", call.names["id"])
@@ -429,7 +429,7 @@ def message_batch(call: Call) -> Content:
         return _json(batch)
 
 
-def _end_message_batch(call: Call, batch: dict[str, Any], how: str) -> None:
+def _end_message_batch(call: ResourceCall, batch: dict[str, Any], how: str) -> None:
     count = sum(batch["request_counts"].values())
     # The results are at the address that the client used, because the provider does not know its own.
     host = call.request.headers.get("host", "127.0.0.1")
@@ -441,12 +441,12 @@ def _end_message_batch(call: Call, batch: dict[str, Any], how: str) -> None:
     }
 
 
-def message_batches(call: Call) -> Content:
+def message_batches(call: ResourceCall) -> Content:
     """List the batches of Messages requests."""
     return _json(_listed(call.storage.all("msgbatch")))
 
 
-def message_batch_results(call: Call) -> Content:
+def message_batch_results(call: ResourceCall) -> Content:
     """Send the results of a batch, one a line."""
     name = call.names["id"]
     found = call.storage.get("msgbatch", name)
@@ -460,7 +460,7 @@ def message_batch_results(call: Call) -> Content:
     return Content(b"".join(line + b"\n" for line in lines), _LINES)
 
 
-def _message_result(call: Call, params: Any, number: int) -> dict[str, Any]:
+def _message_result(call: ResourceCall, params: Any, number: int) -> dict[str, Any]:
     request = Request("POST", "/v1/messages", call.request.headers, as_json(params))
     if not request.model:
         return {"type": "errored", "error": call.dialect.error(call.dialect.errors["bad-request"])}
@@ -468,7 +468,7 @@ def _message_result(call: Call, params: Any, number: int) -> dict[str, Any]:
     return {"type": "succeeded", "message": call.dialect.whole(reply, request, number)}
 
 
-def cancel_message_batch(call: Call) -> Content:
+def cancel_message_batch(call: ResourceCall) -> Content:
     """Cancel a batch of Messages requests."""
     with call.storage.lock:
         batch = call.storage.get("msgbatch", call.names["id"])
@@ -480,7 +480,7 @@ def cancel_message_batch(call: Call) -> Content:
         return _json(batch)
 
 
-def delete_message_batch(call: Call) -> Content:
+def delete_message_batch(call: ResourceCall) -> Content:
     """Remove a batch of Messages requests."""
     name = call.names["id"]
     call.storage.remove("msgbatch", name)
@@ -490,24 +490,24 @@ def delete_message_batch(call: Call) -> Content:
 # --- stored responses ---
 
 
-def response(call: Call) -> Content:
+def response(call: ResourceCall) -> Content:
     """Send a stored response again."""
     return _json(call.storage.get("response", call.names["id"]))
 
 
-def cancel_response(call: Call) -> Content:
+def cancel_response(call: ResourceCall) -> Content:
     """Send a stored response again. It is complete, so there is nothing to cancel."""
     return response(call)
 
 
-def delete_response(call: Call) -> Content:
+def delete_response(call: ResourceCall) -> Content:
     """Remove a stored response."""
     name = call.names["id"]
     call.storage.remove("response", name)
     return _json(_deleted(name, "response"))
 
 
-def response_items(call: Call) -> Content:
+def response_items(call: ResourceCall) -> Content:
     """List the input of a stored response."""
     name = call.names["id"]
     given = call.storage.get("response_input", name)["input"]

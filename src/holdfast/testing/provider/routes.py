@@ -22,11 +22,11 @@ from holdfast.testing.provider.openai import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.testing.provider.dialect import Dialect
+    from holdfast.testing.provider.dialect import ProviderDialect
     from holdfast.testing.provider.http import Request
-    from holdfast.testing.provider.resources import Call, Content
+    from holdfast.testing.provider.resources import Content, ResourceCall
 
-__all__ = ["ROUTES", "Place", "Route", "dialect_of", "locate"]
+__all__ = ["ROUTES", "Route", "RouteMatch", "dialect_of", "locate"]
 
 
 class Route(NamedTuple):
@@ -34,8 +34,8 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    dialect: Dialect
-    serve: Callable[[Call], Content] | None = None
+    dialect: ProviderDialect
+    serve: Callable[[ResourceCall], Content] | None = None
     """Serves a resource. Without it the answer is the reply of a model."""
     stream: bool = False
     """Whether the path itself asks for a stream."""
@@ -113,28 +113,28 @@ _OF_XAI = {OPENAI_CHAT.name: XAI_CHAT, OPENAI_RESPONSES.name: XAI_RESPONSES}
 _OF_AZURE = {OPENAI_CHAT.name: AZURE_CHAT, OPENAI_RESPONSES.name: AZURE_RESPONSES}
 
 
-class Place(NamedTuple):
+class RouteMatch(NamedTuple):
     """Where a request leads. `route` is None if the path is known but its method is wrong."""
 
     route: Route | None
-    dialect: Dialect
+    dialect: ProviderDialect
     names: dict[str, str]
 
 
-def locate(request: Request) -> Place | None:
+def locate(request: Request) -> RouteMatch | None:
     """Return where a request leads, and write what its path names into the request. None for an unknown path."""
     # Almost all requests have one of these paths, so they are found without a search.
     if (usual := _USUAL.get((request.method, request.path))) is not None:
-        return Place(usual, _dialect(usual, request, is_azure=False), {})
+        return RouteMatch(usual, _dialect(usual, request, is_azure=False), {})
     path, model, is_azure = _normal(request)
-    known: Place | None = None
+    known: RouteMatch | None = None
     for route, pattern in _PATTERNS:
         if (match := pattern.fullmatch(path)) is None:
             continue
         names = {name: unquote(part) for name, part in match.groupdict().items()}
         request.path_model = model or names.get("model", "")
         request.path_stream = route.stream
-        place = Place(route, _dialect(route, request, is_azure=is_azure), names)
+        place = RouteMatch(route, _dialect(route, request, is_azure=is_azure), names)
         if route.method == request.method:
             return place
         # The same path may have other methods further down.
@@ -142,7 +142,7 @@ def locate(request: Request) -> Place | None:
     return known
 
 
-def dialect_of(request: Request) -> Dialect | None:
+def dialect_of(request: Request) -> ProviderDialect | None:
     """Return the protocol of a request for a reply; None for anything else."""
     place = locate(request)
     return place.dialect if place is not None and place.route is not None and place.route.serve is None else None
@@ -167,7 +167,7 @@ def _normal(request: Request) -> tuple[str, str, bool]:
     return path, "", False
 
 
-def _dialect(route: Route, request: Request, *, is_azure: bool) -> Dialect:
+def _dialect(route: Route, request: Request, *, is_azure: bool) -> ProviderDialect:
     dialect = route.dialect
     # Anthropic and OpenAI share some paths, but only Anthropic's clients send this header.
     if dialect is OPENAI_CHAT and route.serve is not None and "anthropic-version" in request.headers:

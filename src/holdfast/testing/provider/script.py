@@ -29,10 +29,10 @@ from holdfast.testing.scripts import read_option, read_step, split_steps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.testing.provider.faults import Answer
+    from holdfast.testing.provider.faults import ProtocolReply
     from holdfast.testing.provider.http import Headers, Plan, Request
 
-__all__ = ["OK", "Playback", "Rule", "Script", "Step", "read_file", "read_script"]
+__all__ = ["OK", "Playback", "Rule", "Script", "ScriptStep", "read_file", "read_script"]
 
 T = TypeVar("T", "Rule", "Script", Limit, Turn)
 
@@ -49,15 +49,15 @@ _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
 """Headers that the server itself writes. To break them, use one of the named faults."""
 
 
-class Step(NamedTuple):
+class ScriptStep(NamedTuple):
     """What one request gets. `plan` is None for a good answer. `name` is the key in the counters."""
 
     name: str
-    plan: Callable[[Answer], Plan] | None
+    plan: Callable[[ProtocolReply], Plan] | None
     chance: float = 1.0
 
 
-OK = Step("ok", None)
+OK = ScriptStep("ok", None)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):  # fmt: skip
@@ -117,7 +117,7 @@ class Playback:
         # Each rule has its own random source, so that the draws of one rule do not change those of another.
         self._rules = [_PlayedRule(rule, place, seed + place) for place, rule in enumerate(script.rules)]
 
-    def next(self, request: Request, at: float) -> Step:
+    def next(self, request: Request, at: float) -> ScriptStep:
         """Return the step for a request that came `at` seconds after the first request."""
         for rule in self._rules:
             if (step := rule.next(request, at)) is not None:
@@ -138,7 +138,7 @@ class _PlayedRule:
             for step in _read_step(f"rules[{place}].steps[{number}]", text)
         ]
 
-    def next(self, request: Request, at: float) -> Step | None:
+    def next(self, request: Request, at: float) -> ScriptStep | None:
         # If this rule has no step left, or does not apply, the next rule decides.
         if self._at == len(self._steps) or not self._rule.applies_to(request, at):
             return None
@@ -280,18 +280,18 @@ def _check(script: Script) -> None:
             raise InvalidError.at(f"{path}.to", f"a moment after {rule.since:g} s, where the rule begins", rule.until)
 
 
-def _read_step(path: str, text: str) -> list[Step]:
+def _read_step(path: str, text: str) -> list[ScriptStep]:
     """Read one step. With `*TIMES` it becomes several steps."""
     written = read_step(text)
     if written is None:
         raise InvalidError.at(path, _EXPECTED, text)
     name, *given = (part.strip() for part in written.what.split(";"))
     options = dict(read_option(path, option, "an option") for option in given)
-    step = Step(name, _plan(path, name, options), written.chance)
+    step = ScriptStep(name, _plan(path, name, options), written.chance)
     return [step] * written.times
 
 
-def _plan(path: str, name: str, given: dict[str, str]) -> Callable[[Answer], Plan] | None:
+def _plan(path: str, name: str, given: dict[str, str]) -> Callable[[ProtocolReply], Plan] | None:
     # `ok;…` raises the error below, because a good answer has no options.
     if name == OK.name and not given:
         return None

@@ -23,12 +23,12 @@ from holdfast.testing.provider.http import (
     TLS_ALERT,
     BadRequestError,
     Data,
-    Ending,
-    Head,
     Pause,
     Plan,
     Raw,
-    Reader,
+    ReplyEnd,
+    ReplyHead,
+    RequestReader,
     chunk,
     head_bytes,
     is_tls,
@@ -201,7 +201,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, provider: Provider, server: Server) -> None:
         self._provider = provider
         self._server = server
-        self._reader = Reader()
+        self._reader = RequestReader()
         self._new = True
         # Keep the counters of the current request, because `reset` may replace the provider's counters meanwhile.
         self._counters = provider.counters
@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
             try:
                 request = self._reader.next()
             except BadRequestError as error:
-                self._transport.write(head_bytes(Head(error.status, (("connection", "close"),), 0)))
+                self._transport.write(head_bytes(ReplyHead(error.status, (("connection", "close"),), 0)))
                 self._transport.close()
                 return
             if request is None:
@@ -274,7 +274,7 @@ class _Connection(asyncio.Protocol):
             act = next(self._plan)
             if isinstance(act, Data):
                 ready.append(chunk(act.data) if self._chunked else act.data)
-            elif isinstance(act, Head):
+            elif isinstance(act, ReplyHead):
                 self._chunked = act.length is None
                 ready.append(head_bytes(act, extra="connection: close\r\n" if self._closing else ""))
             elif isinstance(act, Raw):
@@ -304,16 +304,16 @@ class _Connection(asyncio.Protocol):
             self._plan.close()
             self._plan = None
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: ReplyEnd) -> None:
         self._close_plan()
-        if ending is Ending.RESET:
+        if ending is ReplyEnd.RESET:
             # SO_LINGER with zero seconds makes the kernel send a reset instead of a normal close.
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
             return
         # With CLOSE the last chunk is not sent, so the client sees that the body is not complete.
-        if ending is Ending.END and self._chunked:
+        if ending is ReplyEnd.END and self._chunked:
             self._transport.write(LAST_CHUNK)
         self._chunked = False
-        if ending is Ending.CLOSE or self._closing:
+        if ending is ReplyEnd.CLOSE or self._closing:
             self._transport.close()

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import InvalidError
-from holdfast.testing.provider.http import Data, Ending, Head, Pause, Raw, Request
+from holdfast.testing.provider.http import Data, Pause, Raw, ReplyEnd, ReplyHead, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -91,12 +91,12 @@ class _Exchange:
         self._limit = limit
         self._over = False
         self.connection = _Connection(self)
-        self.head: Head | None = None
+        self.head: ReplyHead | None = None
 
     def until_head(self) -> float | None:
         """Perform the next act before the body. Return the seconds to wait, or None once `head` is set."""
         act = next(self._plan)
-        if isinstance(act, Head):
+        if isinstance(act, ReplyHead):
             self.head = act
             return None
         if isinstance(act, Pause):
@@ -110,7 +110,7 @@ class _Exchange:
             return act.data
         if isinstance(act, Pause):
             return _seconds(act)
-        if act is Ending.END:
+        if act is ReplyEnd.END:
             self._finish()
             return None
         raise self._broken(act)
@@ -163,7 +163,7 @@ class _Exchange:
 
     def _broken(self, act: Act) -> Exception:
         self._finish()
-        if act is Ending.RESET:
+        if act is ReplyEnd.RESET:
             return self._error("ReadError", "[Errno 104] Connection reset by peer")
         if isinstance(act, Raw):
             return self._error("RemoteProtocolError", f"illegal status line: {act.data!r}")

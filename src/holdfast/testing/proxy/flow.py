@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Rng
     from holdfast.testing.proxy.toxics import Toxic
 
-__all__ = ["End", "Flow", "Step"]
+__all__ = ["ByteFlow", "ConnectionEnd", "FlowStep"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _DRIP_S = 0.02
 """A bandwidth sends the bytes of this many seconds at once. Smaller steps would need too many timers."""
 
 
-class End(Enum):
+class ConnectionEnd(Enum):
     """How a toxic ends a connection."""
 
     RESET = "reset"
@@ -43,24 +43,24 @@ class End(Enum):
     """One side is disconnected, and the other side does not notice."""
 
 
-class Step(NamedTuple):
+class FlowStep(NamedTuple):
     """Wait `pause` seconds, take `size` bytes, write them (or drop them if `lost`), then perform `end` if it is set."""
 
     pause: float
     size: int
     lost: bool = False
-    end: End | None = None
+    end: ConnectionEnd | None = None
 
 
-_ENDINGS: tuple[tuple[type[Reset | HalfOpen | Limit], End], ...] = (
-    (Reset, End.RESET),
-    (HalfOpen, End.HANG),
-    (Limit, End.CLOSE),
+_ENDINGS: tuple[tuple[type[Reset | HalfOpen | Limit], ConnectionEnd], ...] = (
+    (Reset, ConnectionEnd.RESET),
+    (HalfOpen, ConnectionEnd.HANG),
+    (Limit, ConnectionEnd.CLOSE),
 )
 """The toxics that end a connection, the more abrupt first. If two of them apply at the same byte, the first wins."""
 
 
-class Flow:
+class ByteFlow:
     """The state of one direction: how many bytes have passed, and the draw that decides which toxics apply."""
 
     __slots__ = ("_direction", "_draw", "_rng", "passed")
@@ -83,19 +83,19 @@ class Flow:
         """Whether a black hole is switched on now."""
         return any(_of(self._applicable(toxics), BlackHole))
 
-    def step(self, toxics: Iterable[Toxic], waiting: int) -> Step:
+    def step(self, toxics: Iterable[Toxic], waiting: int) -> FlowStep:
         """Return what to do with the first of `waiting` bytes. The caller must call again until no byte is left.
 
         With `waiting=0` the step says whether the connection must end before the first byte.
         """
         applicable = tuple(self._applicable(toxics))
         if any(_of(applicable, BlackHole)):
-            return Step(0.0, waiting, lost=True)
+            return FlowStep(0.0, waiting, lost=True)
         # Bytes before the end still pass: `reset=100` delivers exactly 100 bytes.
         room, end = self._room(applicable)
         pause, size = _pace(applicable, min(waiting, room))
         self.passed += size
-        return Step(pause, size, end=end if size == room else None)
+        return FlowStep(pause, size, end=end if size == room else None)
 
     def _applicable(self, toxics: Iterable[Toxic]) -> Iterator[Toxic]:
         for toxic in toxics:
@@ -103,7 +103,7 @@ class Flow:
             if toxic.direction in {self._direction, "both"} and self._draw < toxic.share:
                 yield toxic
 
-    def _room(self, applicable: tuple[Toxic, ...]) -> tuple[float, End | None]:
+    def _room(self, applicable: tuple[Toxic, ...]) -> tuple[float, ConnectionEnd | None]:
         """Return how many more bytes may pass, and how the connection ends after them."""
         room, then = float("inf"), None
         for kind, end in _ENDINGS:

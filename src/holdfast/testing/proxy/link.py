@@ -13,14 +13,14 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.testing.proxy.flow import End, Flow
+from holdfast.testing.proxy.flow import ByteFlow, ConnectionEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.testing.proxy.toxics import Direction, Toxic
 
-__all__ = ["Link", "Side", "reset"]
+__all__ = ["ProxyLink", "Side", "reset"]
 
 Side: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -32,14 +32,14 @@ _CLOSE_S = 1.0
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
-class Link:
+class ProxyLink:
     """A client and its server, with a flow each way."""
 
     def __init__(
         self,
         client: Side,
         server: Side,
-        flows: dict[Direction, Flow],
+        flows: dict[Direction, ByteFlow],
         *,
         toxics: Callable[[], tuple[Toxic, ...]],
         passed: Callable[[Direction, int], None],
@@ -57,17 +57,17 @@ class Link:
 
     async def run(self) -> None:
         """Carry bytes until both sides have closed, or a toxic ends the connection."""
-        pumps: set[asyncio.Task[End | None]] = {
+        pumps: set[asyncio.Task[ConnectionEnd | None]] = {
             asyncio.create_task(self._pump("up", self._client[0], self._server[1])),
             asyncio.create_task(self._pump("down", self._server[0], self._client[1])),
         }
-        end: End | None = None
+        end: ConnectionEnd | None = None
         try:
             going = pumps
             while going and end is None:
                 done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
                 end = next((ended for pump in done if (ended := pump.result()) is not None), None)
-            if end is End.CLOSE:
+            if end is ConnectionEnd.CLOSE:
                 await self._close_normally(going)
         finally:
             for pump in pumps:
@@ -78,7 +78,7 @@ class Link:
 
     async def _pump(
         self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> End | None:
+    ) -> ConnectionEnd | None:
         """Carry one direction. If one side is reset, the other is reset too."""
         flow = self._flows[direction]
         travelling: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
@@ -87,13 +87,13 @@ class Link:
             return await self._deliver(direction, flow, travelling, writer)
         except ConnectionError:
             # A side that must not notice anything must not get a reset either.
-            return None if self._hung else End.RESET
+            return None if self._hung else ConnectionEnd.RESET
         finally:
             receiving.cancel()
             await asyncio.gather(receiving, return_exceptions=True)
 
     async def _receive(
-        self, flow: Flow, reader: asyncio.StreamReader, travelling: asyncio.Queue[tuple[float, bytes]]
+        self, flow: ByteFlow, reader: asyncio.StreamReader, travelling: asyncio.Queue[tuple[float, bytes]]
     ) -> None:
         """Queue the bytes of the sender, with the time of their delivery. An empty chunk marks the end."""
         loop = asyncio.get_running_loop()
@@ -113,16 +113,16 @@ class Link:
     async def _deliver(
         self,
         direction: Direction,
-        flow: Flow,
+        flow: ByteFlow,
         travelling: asyncio.Queue[tuple[float, bytes]],
         writer: asyncio.StreamWriter,
-    ) -> End | None:
+    ) -> ConnectionEnd | None:
         loop = asyncio.get_running_loop()
         data = b""
         while True:
             # The first round has no data: a toxic with `after=0` ends the connection before the first byte.
             end = await self._forward(direction, flow, data, writer)
-            if end is End.HANG:
+            if end is ConnectionEnd.HANG:
                 self._hung = True
                 await _disconnect(writer)
                 await _discard_queue(travelling)
@@ -135,7 +135,9 @@ class Link:
                 self._forward_end(flow, writer)
                 return None
 
-    async def _forward(self, direction: Direction, flow: Flow, data: bytes, writer: asyncio.StreamWriter) -> End | None:
+    async def _forward(
+        self, direction: Direction, flow: ByteFlow, data: bytes, writer: asyncio.StreamWriter
+    ) -> ConnectionEnd | None:
         """Deliver a chunk piece by piece. The toxics are read before each piece, because they may be switched in between."""
         while True:
             step = flow.step(self._toxics(), len(data))
@@ -148,11 +150,11 @@ class Link:
             if step.end is not None or not data:
                 return step.end
 
-    def _forward_end(self, flow: Flow, writer: asyncio.StreamWriter) -> None:
+    def _forward_end(self, flow: ByteFlow, writer: asyncio.StreamWriter) -> None:
         if not self._hung and not flow.swallows(self._toxics()) and writer.can_write_eof():
             _send_end(writer)
 
-    async def _close_normally(self, going: set[asyncio.Task[End | None]]) -> None:
+    async def _close_normally(self, going: set[asyncio.Task[ConnectionEnd | None]]) -> None:
         """Send the end to both sides and read until they close. A socket that is closed with unread bytes would send a reset."""
         for pump in going:
             pump.cancel()
@@ -169,11 +171,11 @@ class Link:
             for task in closing:
                 task.cancel()
 
-    def _close(self, end: End | None) -> None:
-        if end is End.RESET and not self._hung:
+    def _close(self, end: ConnectionEnd | None) -> None:
+        if end is ConnectionEnd.RESET and not self._hung:
             self._resetting()
         for _, writer in (self._client, self._server):
-            if end is End.RESET:
+            if end is ConnectionEnd.RESET:
                 reset(writer)
             else:
                 writer.close()

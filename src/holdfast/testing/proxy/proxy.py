@@ -17,8 +17,8 @@ import msgspec
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.testing.loop import LoopThread
-from holdfast.testing.proxy.flow import Flow
-from holdfast.testing.proxy.link import Link, Side, reset
+from holdfast.testing.proxy.flow import ByteFlow
+from holdfast.testing.proxy.link import ProxyLink, Side, reset
 from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS, address_of, toxic_of
 
 if TYPE_CHECKING:
@@ -215,8 +215,10 @@ class FaultProxy:
             self._counters["refused"] += 1
             reset(client[1])
             return
-        flows: dict[Direction, Flow] = {way: Flow(way, self._chance(number, way)) for way in DIRECTIONS}
-        link = Link(client, server, flows, toxics=lambda: self._toxics, passed=self._passed, resetting=self._resetting)
+        flows: dict[Direction, ByteFlow] = {way: ByteFlow(way, self._chance(number, way)) for way in DIRECTIONS}
+        link = ProxyLink(
+            client, server, flows, toxics=lambda: self._toxics, passed=self._passed, resetting=self._resetting
+        )
         await link.run()
 
     def _resetting(self) -> None:

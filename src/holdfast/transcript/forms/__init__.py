@@ -16,14 +16,14 @@ from holdfast.transcript.turns import get
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.transcript.turns import Form
+    from holdfast.transcript.turns import HistoryForm
 
 __all__ = ["FormName", "form_of"]
 
 FormName: TypeAlias = Literal["anthropic", "chat", "responses", "langchain", "pydantic-ai"]
 """The form of a history: whose messages they are."""
 
-_FORMS: dict[str, Form] = {
+_FORMS: dict[str, HistoryForm] = {
     "anthropic": Anthropic(),
     "chat": Chat(),
     "responses": Responses(),
@@ -38,7 +38,7 @@ _CHAT_BLOCKS = frozenset({"image_url", "input_audio", "file"})
 _CHAT_ROLES = frozenset({"tool", "function"})
 
 
-def form_of(history: Sequence[Any], name: str | None) -> Form:
+def form_of(history: Sequence[Any], name: str | None) -> HistoryForm:
     """Return the form that is named, or the one that the messages show."""
     if name is not None:
         options.one_of("form", name, _FORMS)

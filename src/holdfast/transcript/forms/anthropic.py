@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from holdfast.transcript.changes import Change, result_text
-from holdfast.transcript.turns import BEGINNING, Form, Piece, Turn, changed, get, runs
+from holdfast.transcript.turns import BEGINNING, HistoryForm, Piece, TranscriptTurn, changed, get, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _SERVER_TOOLS = frozenset(
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
-class Anthropic(Form):
+class Anthropic(HistoryForm):
     """Messages of the Anthropic SDK: dicts, whose blocks may be the SDK's own objects."""
 
     place: ClassVar[Place] = "first"
@@ -38,14 +38,14 @@ class Anthropic(Form):
     def is_id(self, id: str) -> bool:  # noqa: A002 - the base class names it
         return _ID.fullmatch(id) is not None
 
-    def read(self, message: Any, where: int) -> Turn:
+    def read(self, message: Any, where: int) -> TranscriptTurn:
         role = get(message, "role")
         content = get(message, "content")
         blocks = content if isinstance(content, (list, tuple)) else [content]
         speaker: Role = "model" if role == "assistant" else "user" if role == "user" else "other"
-        return Turn(where, message, speaker, [_piece(block) for block in blocks])
+        return TranscriptTurn(where, message, speaker, [_piece(block) for block in blocks])
 
-    def write(self, turn: Turn) -> Any:
+    def write(self, turn: TranscriptTurn) -> Any:
         values = [piece.value for piece in turn.pieces]
         if len(values) != 1 or not isinstance(values[0], str):
             values = [{"type": "text", "text": value} if isinstance(value, str) else value for value in values]
@@ -63,7 +63,7 @@ class Anthropic(Form):
         del like
         return {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
 
-    def tidy(self, turns: list[Turn]) -> Iterator[Change]:
+    def tidy(self, turns: list[TranscriptTurn]) -> Iterator[Change]:
         yield from _calls_of_users(turns)
         for turn in turns:
             yield from _odd_blocks(turn)
@@ -78,7 +78,7 @@ class Anthropic(Form):
         turns[:] = [turn for turn in turns if turn.pieces or not turn.touched]
         if turns and turns[0].role == "model":
             first = turns[0].where
-            turns.insert(0, Turn(first, None, "user", [Piece(BEGINNING)], touched=True))
+            turns.insert(0, TranscriptTurn(first, None, "user", [Piece(BEGINNING)], touched=True))
             yield Change(what="message-added", where=first, why="the first message must be the user's")
 
 
@@ -92,22 +92,22 @@ def _piece(block: Any) -> Piece:
             return Piece(block)
 
 
-def _calls_of_users(turns: list[Turn]) -> Iterator[Change]:
+def _calls_of_users(turns: list[TranscriptTurn]) -> Iterator[Change]:
     """Give a call in a message of the user a message of the model, so that it keeps its result."""
-    parted: list[Turn] = []
+    parted: list[TranscriptTurn] = []
     for turn in turns:
         if turn.role != "user" or not turn.of("call"):
             parted.append(turn)
             continue
         for is_call, pieces in groupby(turn.pieces, lambda piece: piece.kind == "call"):
-            parted.append(Turn(turn.where, None, "model" if is_call else "user", list(pieces), touched=True))
+            parted.append(TranscriptTurn(turn.where, None, "model" if is_call else "user", list(pieces), touched=True))
         for piece in turn.of("call"):
             why = "a call must stand in a message of the assistant"
             yield Change(what="call-moved", where=turn.where, why=why, id=piece.id)
     turns[:] = parted
 
 
-def _odd_blocks(turn: Turn) -> Iterator[Change]:
+def _odd_blocks(turn: TranscriptTurn) -> Iterator[Change]:
     """Mend blocks that the API rejects for themselves: in their fields, not in their places."""
     for piece in list(turn.pieces):
         block = piece.value
@@ -124,7 +124,7 @@ def _odd_blocks(turn: Turn) -> Iterator[Change]:
             yield Change(what="block-dropped", where=turn.where, why=why, removed=block)
 
 
-def _change(turn: Turn, piece: Piece, why: str, **fields: Any) -> Change:
+def _change(turn: TranscriptTurn, piece: Piece, why: str, **fields: Any) -> Change:
     change = Change(what="block-changed", where=turn.where, why=why, id=piece.id, removed=piece.value)
     piece.value = changed(piece.value, **fields)
     turn.touched = True
@@ -147,7 +147,7 @@ def _blank_texts(content: Any) -> list[Any]:
     return [each for each in blocks if get(each, "type") == "text" and not (get(each, "text") or "").strip()]
 
 
-def _empty_texts(turn: Turn, *, is_last: bool) -> Iterator[Change]:
+def _empty_texts(turn: TranscriptTurn, *, is_last: bool) -> Iterator[Change]:
     """The API rejects blank texts. Only the last message of the assistant may be empty."""
     if is_last and turn.role == "model" and (not turn.pieces or turn.pieces[0].value == ""):
         return
@@ -162,7 +162,7 @@ def _empty_texts(turn: Turn, *, is_last: bool) -> Iterator[Change]:
         yield Change(what="message-dropped", where=turn.where, why="a message must not be empty", removed=turn.message)
 
 
-def _thinking_at_the_end(run: list[Turn]) -> Iterator[Change]:
+def _thinking_at_the_end(run: list[TranscriptTurn]) -> Iterator[Change]:
     """An answer that was cut while the model was thinking has no end. The API rejects it."""
     # The API takes consecutive messages of the assistant as one.
     for turn in reversed(run):
@@ -175,9 +175,9 @@ def _thinking_at_the_end(run: list[Turn]) -> Iterator[Change]:
             return
 
 
-def _server_tools(turns: list[Turn]) -> Iterator[Change]:
+def _server_tools(turns: list[TranscriptTurn]) -> Iterator[Change]:
     """Mend calls of tools that run at the provider. Their results stand in the answers of the model, maybe in a later one."""
-    calls: dict[str, tuple[Turn, Piece]] = {}
+    calls: dict[str, tuple[TranscriptTurn, Piece]] = {}
     answered: set[str] = set()
     for turn in turns:
         if turn.role != "model":
@@ -199,14 +199,14 @@ def _server_tools(turns: list[Turn]) -> Iterator[Change]:
             yield _end_server_call(name, turn, piece)
 
 
-def _is_under_way(turns: list[Turn], turn: Turn) -> bool:
+def _is_under_way(turns: list[TranscriptTurn], turn: TranscriptTurn) -> bool:
     """Whether the provider goes on with an answer when it gets it back: it is the last, or only results follow it."""
     at = next(number for number, each in enumerate(turns) if each is turn)
     behind = [each for each in turns[at + 1 :] if each.role != "other"]
     return all(each.role == "user" and len(each.of("result")) == len(each.pieces) for each in behind)
 
 
-def _end_server_call(name: str, turn: Turn, piece: Piece) -> Change:
+def _end_server_call(name: str, turn: TranscriptTurn, piece: Piece) -> Change:
     tool = get(piece.value, "name") or ""
     if get(piece.value, "type") == "mcp_tool_use":
         content = [{"type": "text", "text": result_text("interrupted", tool)}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.transcript.changes import Change
-from holdfast.transcript.turns import Form, Piece, Role, Turn, changed, get
+from holdfast.transcript.turns import HistoryForm, Piece, Role, TranscriptTurn, changed, get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +19,20 @@ _ROLES: dict[Any, Role] = {"assistant": "model", "tool": "result", "user": "user
 _CONTENTS = ("content", "tool_calls", "refusal", "audio", "function_call")
 
 
-class Chat(Form):
+class Chat(HistoryForm):
     """Messages of the OpenAI SDK's Chat Completions, and of everybody who speaks this protocol: dicts or objects."""
 
     place: ClassVar[Place] = "after"
     unique = "message"
 
-    def read(self, message: Any, where: int) -> Turn:
+    def read(self, message: Any, where: int) -> TranscriptTurn:
         role = _ROLES.get(get(message, "role"), "other")
         if role == "result":
-            return Turn(where, message, role, [Piece(message, "result", get(message, "tool_call_id") or "")])
+            return TranscriptTurn(where, message, role, [Piece(message, "result", get(message, "tool_call_id") or "")])
         calls = get(message, "tool_calls") or () if role == "model" else ()
-        return Turn(where, message, role, [Piece(message), *map(_piece, calls)])
+        return TranscriptTurn(where, message, role, [Piece(message), *map(_piece, calls)])
 
-    def write(self, turn: Turn) -> Any:
+    def write(self, turn: TranscriptTurn) -> Any:
         if turn.role == "result":
             return turn.pieces[0].value
         calls = [piece.value for piece in turn.of("call")]
@@ -50,7 +50,7 @@ class Chat(Form):
         del like
         return {"role": "tool", "tool_call_id": call.id, "content": text}
 
-    def tidy(self, turns: list[Turn]) -> Iterator[Change]:
+    def tidy(self, turns: list[TranscriptTurn]) -> Iterator[Change]:
         for turn in turns:
             if turn.role != "model" or turn.of("call"):
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast.transcript.turns import Form, Piece, Role, Turn, changed, get
+from holdfast.transcript.turns import HistoryForm, Piece, Role, TranscriptTurn, changed, get
 
 if TYPE_CHECKING:
     from holdfast.transcript.turns import Place
@@ -26,20 +26,20 @@ _ROLES: dict[Any, Role] = {
 }
 
 
-class LangChain(Form):
+class LangChain(HistoryForm):
     """Messages of `langchain_core`, as LangGraph's state holds them."""
 
     place: ClassVar[Place] = "after"
 
-    def read(self, message: Any, where: int) -> Turn:
+    def read(self, message: Any, where: int) -> TranscriptTurn:
         role = _ROLES.get(get(message, "type"), "other")
         if role == "result":
-            return Turn(where, message, role, [Piece(message, "result", message.tool_call_id or "")])
+            return TranscriptTurn(where, message, role, [Piece(message, "result", message.tool_call_id or "")])
         # Calls with arguments that are not JSON are sent to the provider too.
         calls = [*message.tool_calls, *message.invalid_tool_calls] if role == "model" else ()
-        return Turn(where, message, role, [Piece(message), *map(_piece, calls)])
+        return TranscriptTurn(where, message, role, [Piece(message), *map(_piece, calls)])
 
-    def write(self, turn: Turn) -> Any:
+    def write(self, turn: TranscriptTurn) -> Any:
         if turn.role == "result":
             return turn.pieces[0].value
         calls = turn.of("call")

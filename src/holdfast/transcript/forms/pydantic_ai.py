@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.transcript.changes import Change
-from holdfast.transcript.turns import BEGINNING, Form, Piece, Turn, changed, get
+from holdfast.transcript.turns import BEGINNING, HistoryForm, Piece, TranscriptTurn, changed, get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +21,17 @@ __all__ = ["MODULE", "PydanticAI"]
 MODULE = "pydantic_ai.messages"
 
 
-class PydanticAI(Form):
+class PydanticAI(HistoryForm):
     """`ModelRequest` and `ModelResponse`, as `result.all_messages()` returns them."""
 
     place: ClassVar[Place] = "within"
 
-    def read(self, message: Any, where: int) -> Turn:
-        return Turn(where, message, "model" if message.kind == "response" else "user", [*map(_piece, message.parts)])
+    def read(self, message: Any, where: int) -> TranscriptTurn:
+        return TranscriptTurn(
+            where, message, "model" if message.kind == "response" else "user", [*map(_piece, message.parts)]
+        )
 
-    def write(self, turn: Turn) -> Any:
+    def write(self, turn: TranscriptTurn) -> Any:
         parts = [piece.value for piece in turn.pieces]
         if turn.message is None:
             return sys.modules[MODULE].ModelRequest(parts=parts)
@@ -45,12 +47,12 @@ class PydanticAI(Form):
         options = {"outcome": "interrupted"} if "outcome" in made.__dataclass_fields__ else {}
         return made(tool_name=call.name, content=text, tool_call_id=call.id, **options)
 
-    def tidy(self, turns: list[Turn]) -> Iterator[Change]:
+    def tidy(self, turns: list[TranscriptTurn]) -> Iterator[Change]:
         """Let a user speak first. Instructions are sent apart from the messages, so they are no beginning."""
         for at, turn in enumerate(turns):
             if turn.role == "model":
                 made = sys.modules[MODULE].UserPromptPart(content=BEGINNING)
-                turns.insert(at, Turn(turn.where, None, "user", [Piece(made)], touched=True))
+                turns.insert(at, TranscriptTurn(turn.where, None, "user", [Piece(made)], touched=True))
                 why = "the first message must be the user's"
                 yield Change(what="message-added", where=turn.where, why=why)
                 return

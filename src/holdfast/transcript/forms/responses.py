@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.transcript.changes import Change
-from holdfast.transcript.turns import Form, Piece, Turn, changed, get
+from holdfast.transcript.turns import HistoryForm, Piece, TranscriptTurn, changed, get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,12 +21,12 @@ _OUTPUTS = frozenset(f"{call}_output" for call in CALLS)
 _MODEL = frozenset({"reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request", "compaction", "program"})
 
 
-class Responses(Form):
+class Responses(HistoryForm):
     """Items of the OpenAI SDK's Responses: dicts, or the objects of `response.output`."""
 
     place: ClassVar[Place] = "later"
 
-    def read(self, message: Any, where: int) -> Turn:
+    def read(self, message: Any, where: int) -> TranscriptTurn:
         kind = get(message, "type")
         if kind in CALLS:
             name = get(message, "name") or kind
@@ -38,9 +38,9 @@ class Responses(Form):
             piece = Piece(message, "result", get(message, name) or "")
         else:
             piece = Piece(message)
-        return Turn(where, message, _role(message, kind), [piece])
+        return TranscriptTurn(where, message, _role(message, kind), [piece])
 
-    def write(self, turn: Turn) -> Any:
+    def write(self, turn: TranscriptTurn) -> Any:
         return turn.pieces[0].value
 
     def renamed(self, piece: Piece, id: str) -> Any:  # noqa: A002 - the base class names it
@@ -63,10 +63,10 @@ class Responses(Form):
                 # The output of a computer call is a picture of the screen.
                 return None
 
-    def knows_all_calls(self, turns: list[Turn]) -> bool:
+    def knows_all_calls(self, turns: list[TranscriptTurn]) -> bool:
         return not any(get(turn.message, "type") == "item_reference" for turn in turns)
 
-    def tidy(self, turns: list[Turn]) -> Iterator[Change]:
+    def tidy(self, turns: list[TranscriptTurn]) -> Iterator[Change]:
         yield from _repeated_items(turns)
         yield from _lonely_reasoning(turns)
         turns[:] = [turn for turn in turns if turn.pieces]
@@ -81,7 +81,7 @@ def _role(message: Any, kind: Any) -> Role:
     return "user" if role == "user" else "other"
 
 
-def _repeated_items(turns: list[Turn]) -> Iterator[Change]:
+def _repeated_items(turns: list[TranscriptTurn]) -> Iterator[Change]:
     seen: set[str] = set()
     for turn in turns:
         item = turn.pieces[0].value
@@ -96,7 +96,7 @@ def _repeated_items(turns: list[Turn]) -> Iterator[Change]:
     turns[:] = [turn for turn in turns if turn.pieces]
 
 
-def _lonely_reasoning(turns: list[Turn]) -> Iterator[Change]:
+def _lonely_reasoning(turns: list[TranscriptTurn]) -> Iterator[Change]:
     """Reasoning without the item that it led to is rejected. It is left over when an answer was cut."""
     has_item = False
     for turn in reversed(turns):
