@@ -372,7 +372,7 @@ def test_G7_a_list_of_sessions_shows_who_waits_without_reading_their_logs(tmp_pa
     async def look():
         opened = open_store(store, clock=here.runtime.clock)
         async with opened:
-            await sessions_ls(opened, (), limit=None, form="json")
+            await sessions_ls(opened, state=None, limit=None, as_json=True, as_jsonl=False)
             return await overview(opened, "s")
 
     seen = asyncio.run(look())

@@ -217,7 +217,7 @@ def test_it_fits_the_terminal_and_a_fact_stays_on_one_line(sockets, monkeypatch,
     with program("a-team-with-quite-a-long-name", sockets):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(output, "_on_terminal", lambda: True)
-        assert module.actors_tree(None, as_json=False) == 0
+        assert module.actors_tree(pid=None, as_json=False) == 0
     shown = capsys.readouterr().out
     lines = shown.splitlines()
     assert max(map(len, lines)) <= columns

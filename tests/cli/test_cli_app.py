@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 
@@ -36,6 +37,25 @@ def test_every_verb_has_help_and_speaks_json(verb):
     assert result.exit_code == 0
     assert "--json" in result.stdout
     assert not re.search(r"\x1b", result.stdout)
+
+
+def _declared(group):
+    for command in group.registered_commands:
+        if hasattr(command.callback, "implementation"):
+            yield command.callback.implementation
+    for inner in group.registered_groups:
+        yield from _declared(inner.typer_instance)
+
+
+@pytest.mark.parametrize("declared", list(_declared(module.app)), ids=lambda each: each.name)
+def test_a_verb_takes_every_flag_that_is_declared_for_it(declared):
+    taken = {
+        name: each
+        for name, each in inspect.signature(declared.load()).parameters.items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert taken.keys() == declared.arguments
+    assert {name for name, each in taken.items() if each.default is not inspect.Parameter.empty} == set()
 
 
 def test_version():

@@ -42,7 +42,7 @@ class _Failure(NamedTuple):
     exit: Exit
 
 
-def actors_tree(pid: int | None, *, as_json: bool) -> Exit:
+def actors_tree(*, pid: int | None, as_json: bool) -> Exit:
     """Show the trees of all processes that offer them, or of one."""
     need_posix("a control socket")
     trees: dict[int, list[Tree]] = {}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import shlex
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -54,12 +53,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from holdfast.agents import AgentPart, AgentReply, AnyAgent
+    from holdfast.cli.app import AgentFlags
     from holdfast.cli.live import LiveView
     from holdfast.faults import Fault
 
 __all__ = [
     "REHEARSAL",
-    "AgentFlags",
     "agent_run",
     "default_agent",
     "ended_in_doubt",
@@ -82,28 +81,7 @@ _SHOWN = 200
 """Characters of a call's arguments that a line of progress shows."""
 
 
-class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags of `holdfast agent run` say."""
-
-    prompt: str | None = None
-    agent: str | None = None
-    session: str | None = None
-    models: tuple[str, ...] = ()
-    mode: str | None = None
-    allow: tuple[str, ...] = ()
-    store: str | None = None
-    as_json: bool = False
-
-    def again(self, session: str) -> str:
-        """Return the command that goes on with a session."""
-        words = ["holdfast", "agent", "run", "--session", session]
-        given = {"--agent": self.agent, "--store": self.store, "--mode": self.mode}
-        words += [word for flag, value in given.items() if value for word in (flag, value)]
-        words += [word for model in self.models for word in ("--model", model)]
-        return shlex.join(words)
-
-
-def agent_run(flags: AgentFlags) -> int:
+def agent_run(*, flags: AgentFlags) -> int:
     """Run an agent, and return the exit code."""
     if not flags.prompt and not flags.session:
         raise InvalidError.saying("holdfast agent run", "a prompt, or --session with a run to go on with", "neither")
@@ -152,7 +130,7 @@ class _Run:
 
     async def _session(self) -> Session:
         flags = self._flags
-        mode, allowed = flags.mode, flags.allow or None
+        mode, allowed = flags.mode, tuple(flags.allow or ()) or None
         if flags.session is not None and not flags.prompt:
             # There is nothing to go on with in a session that does not exist: it must not be made.
             async with existing_store(flags.store) as store:
@@ -309,8 +287,8 @@ def _short(arguments: Any) -> str:
 
 def _agent_of(flags: AgentFlags) -> AnyAgent:
     if flags.agent is None:
-        return default_agent(flags.models)
-    if flags.models:
+        return default_agent(tuple(flags.model or ()))
+    if flags.model:
         raise InvalidError.saying("--model", "no --model beside --agent, whose models its program names", "both")
     found: Any = imported(flags.agent)
     if not is_agent(found) and callable(found):

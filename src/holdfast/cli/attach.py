@@ -18,7 +18,6 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -54,8 +53,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from holdfast.bridge import ConnectionStatus, Message, RemoteSession
+    from holdfast.cli.bridge_app import AttachFlags
 
-__all__ = ["AttachFlags", "attach"]
+__all__ = ["attach"]
 
 _SHOWN = 200
 """Characters of a tool's arguments or result that a line shows."""
@@ -67,29 +67,12 @@ _COMMANDS = {"/retry": "retry_now", "/fallback": "fall_back", "/cancel": "cancel
 _YES_OR_NO = frozenset({"Approve", "Confirm"})
 
 
-class AttachFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags of `holdfast attach` say."""
-
-    session: str
-    url: str = "ws://127.0.0.1:3000/ws"
-    token_file: Path | None = None
-    pins: tuple[str, ...] = ()
-    ca: str | None = None
-    outbox: Path | None = None
-    creates: bool = False
-    observes: bool = False
-    history: str = "tail"
-    accept_public: bool = False
-    insecure: bool = False
-    as_json: bool = False
-
-
-def attach(flags: AttachFlags) -> int:
+def attach(*, flags: AttachFlags) -> int:
     """Follow a session until the user leaves, and return the exit code."""
     try:
         return asyncio.run(_Attached(flags, _token(flags)).run())
     except HoldfastError as error:
-        if error.fault.code != "SESS_NOT_FOUND" or flags.creates:
+        if error.fault.code != "SESS_NOT_FOUND" or flags.create:
             raise
         fail(f"{error.fault.code}  the bridge has no session {flags.session!r}", "--create makes it")
         return Exit.NOT_FOUND
@@ -112,9 +95,15 @@ class _Attached:
 
     def __init__(self, flags: AttachFlags, token: str) -> None:
         self._flags = flags
-        more: dict[str, Any] = {"pins": flags.pins, "ca": flags.ca, "outbox": flags.outbox, "insecure": flags.insecure}
         self._client = Client(
-            flags.url, token=token, on_status=self._show_status, accept_public=flags.accept_public, **more
+            flags.url,
+            token=token,
+            on_status=self._show_status,
+            pins=tuple(flags.pin or ()),
+            ca=None if flags.ca is None else str(flags.ca),
+            outbox=flags.outbox,
+            accept_public=flags.accept_public,
+            insecure=flags.insecure,
         )
         self._questions: dict[str, Question] = {}
         """The questions that wait for an answer, oldest first."""
@@ -150,12 +139,10 @@ class _Attached:
         """Follow and take part until the user leaves."""
         flags = self._flags
         async with self._client as client:
-            role: Any = "observer" if flags.observes else "controller"
+            role: Any = "observer" if flags.observe else "controller"
             history: Any = flags.history
             found = (
-                client.create(flags.session)
-                if flags.creates
-                else client.join(flags.session, role=role, history=history)
+                client.create(flags.session) if flags.create else client.join(flags.session, role=role, history=history)
             )
             async with found as session:
                 follow = asyncio.create_task(self._follow(session))
@@ -199,7 +186,7 @@ class _Attached:
     # --- what is typed ---
 
     async def _take_part(self, session: RemoteSession) -> None:
-        if self._flags.observes:
+        if self._flags.observe:
             await asyncio.Event().wait()
         is_script = not sys.stdin.isatty()
         if is_script:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import sys
+import time
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,17 @@ from holdfast import options
 from holdfast.classify.times import parse_duration, parse_rfc3339
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_json, show_line, show_table
-from holdfast.cli.store import time_of
+from holdfast.cli.store import form_of, time_of
 from holdfast.faults import InvalidError, resolve
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
 from holdfast.stores.verification import ANCHORS, ChainHead, heads_of, records_of, unaudited, verify_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from holdfast.cli.store import Form
+    from holdfast.cli.store_app import AuditFlags
     from holdfast.stores.records import AuditRecord
     from holdfast.stores.store import Store
     from holdfast.stores.verification import Verification
@@ -72,39 +74,34 @@ class _Anchor(msgspec.Struct):
     heads: tuple[ChainHead, ...]
 
 
-def filters_of(
-    chain: str | None,
-    session: str | None,
-    kinds: Collection[str] | None,
-    code: str | None,
-    correlation: str | None,
-    since: str | None,
-    until: str | None,
-    *,
-    now: float,
-) -> Filters:
+def filters_of(flags: AuditFlags) -> Filters:
     """Return the filters that the flags name. Raises `InvalidError` for an invalid value."""
-    named = [frozenset((name,)) for name in (chain, session and session_chain(session)) if name]
-    entry = None if code is None else resolve(code)
+    chains = (flags.chain, flags.session and session_chain(flags.session))
+    named = [frozenset((name,)) for name in chains if name]
+    entry = None if flags.code is None else resolve(flags.code)
+    now = time.time()
     return Filters(
         chains=frozenset.intersection(*named) if named else None,
-        kinds=frozenset(map(_class_of, kinds or ())),
-        code=code if entry is None else entry.code,
-        correlation=correlation,
-        since=_instant("--since", since, now),
-        until=_instant("--until", until, now),
+        kinds=frozenset(map(_class_of, flags.kinds or ())),
+        code=flags.code if entry is None else entry.code,
+        correlation=flags.correlation,
+        since=_instant("--since", flags.since, now),
+        until=_instant("--until", flags.until, now),
     )
 
 
 # --- tail ---
 
 
-async def audit_tail(store: Store, filters: Filters, *, lines: int, follow: bool, form: Form) -> Exit:
+async def audit_tail(
+    store: Store, *, filters: AuditFlags, lines: int, follow: bool, as_json: bool, as_jsonl: bool
+) -> Exit:
     """Show the newest records of all chains together. With `follow`, continue with new records until Ctrl-C."""
-    heads = [head async for head in heads_of(store) if filters.shows(head.chain)]
-    _show(await _newest(store, filters, heads, lines), form)
+    wanted, form = filters_of(filters), form_of(as_json, as_jsonl, follow=follow)
+    heads = [head async for head in heads_of(store) if wanted.shows(head.chain)]
+    _show(await _newest(store, wanted, heads, lines), form)
     if follow:
-        await _follow(store, filters, {head.chain: head.seq for head in heads}, form)
+        await _follow(store, wanted, {head.chain: head.seq for head in heads}, form)
     return Exit.OK
 
 
@@ -148,9 +145,10 @@ async def _follow(store: Store, filters: Filters, seen: dict[str, int], form: Fo
 # --- query ---
 
 
-async def audit_query(store: Store, filters: Filters, *, limit: int, form: Form) -> Exit:
+async def audit_query(store: Store, *, filters: AuditFlags, limit: int, as_json: bool, as_jsonl: bool) -> Exit:
     """Show the newest `limit` records that fit, in the order of their times."""
-    records, count = await _fitting(store, filters, limit)
+    form = form_of(as_json, as_jsonl)
+    records, count = await _fitting(store, filters_of(filters), limit)
     if records or form != "table":
         _show(records, form)
     if not count:
@@ -224,17 +222,18 @@ def _anchor_of(file: str | None) -> tuple[ChainHead, ...]:
 # --- export ---
 
 
-async def audit_export(store: Store, filters: Filters) -> Exit:
+async def audit_export(store: Store, *, filters: AuditFlags) -> Exit:
     """Write the records that fit as JSON Lines, chain by chain, and verify those chains while writing."""
+    wanted = filters_of(filters)
 
     def write(record: AuditRecord) -> None:
-        if filters.fits(record):
+        if wanted.fits(record):
             sys.stdout.write(_export_line(record) + "\n")
 
-    if filters.chains is not None and not filters.chains:
+    if wanted.chains is not None and not wanted.chains:
         # --chain and --session name different chains, so nothing can fit. No chain has the name "".
         return _conclude(await verify_store(store, chains=("",)))
-    return _conclude(await verify_store(store, chains=tuple(filters.chains or ()), each=write))
+    return _conclude(await verify_store(store, chains=tuple(wanted.chains or ()), each=write))
 
 
 def _export_line(record: AuditRecord) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+import time
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +20,8 @@ from holdfast.classify import (
     read_record,
 )
 from holdfast.classify.records import Record, RecordedException
-from holdfast.cli.exits import Exit
+from holdfast.classify.times import parse_rfc3339
+from holdfast.cli.exits import Exit, open_input
 from holdfast.cli.output import fail, narrate, show_facts, show_json
 from holdfast.faults import Fault, InvalidError
 from holdfast.faults.redaction import MASK
@@ -29,36 +29,38 @@ from holdfast.faults.surfaces import spell_seconds
 from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
+    from holdfast.cli.app import FailureFlags
     from holdfast.faults import Redactor
 
-__all__ = ["Given", "classify_lines", "classify_one", "fault_document", "fault_facts", "fault_headline"]
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure as the flags describe it."""
-
-    status: int | None = None
-    headers: tuple[str, ...] = ()
-    body: str = ""
-    provider: str = ""
-    exception: str | None = None
-    message: str = ""
-    exit_code: int | None = None
-    stderr: str = ""
-    jsonrpc: str | None = None
-    sse: str | None = None
-    grpc: str | None = None
-    text: str | None = None
+__all__ = ["classify", "fault_document", "fault_facts", "fault_headline"]
 
 
 _KINDS = ("exception", "exit_code", "jsonrpc", "sse", "grpc", "text")
 """Each of these flags describes one failure. The other flags only add facts to it."""
 
 
-def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
-    """Classify the failure that the flags describe."""
+def classify(
+    *, failure: str | None, given: FailureFlags, now: str | None, jsonl: str | None, strict: bool, as_json: bool
+) -> Exit:
+    """Classify the failure that the flags describe, or each record of a file."""
+    # The classifier never reads a clock, and Retry-After may be a date. A fixed time makes the verdict repeatable.
+    at = time.time() if now is None else parse_rfc3339(now)
+    if at is None:
+        fail(f"--now: expected an RFC 3339 date and time, got {now!r}", "for example 2026-03-20T14:32:00Z")
+        return Exit.USAGE
+    if failure is not None and given.text is not None:
+        fail("TEXT and --text describe different failures", "give one of them")
+        return Exit.USAGE
+    # With --jsonl the records describe the failures.
+    if jsonl is not None:
+        return _classify_lines(jsonl, now=at, strict=strict)
+    given = given if failure is None else msgspec.structs.replace(given, text=failure)
+    return _classify_one(given, now=at, as_json=as_json)
+
+
+def _classify_one(given: FailureFlags, *, now: float, as_json: bool) -> Exit:
     kinds = [name for name in _KINDS if getattr(given, name) is not None]
     if len(kinds) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
@@ -84,23 +86,15 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
+def _classify_lines(source: str, *, now: float, strict: bool) -> Exit:
     """Classify every line of a file or of stdin.
 
     For a line that is not a record, write an error object and continue.
     """
-    try:
-        opened = _lines_of(source)
-    except IsADirectoryError:
-        fail(f"cannot read {source}: Is a directory", "give a file of JSON lines, or - for stdin")
-        return Exit.USAGE
-    except OSError as error:
-        fail(f"cannot read {source or repr(source)}: {error.strerror}")
-        return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
     # The file is read line by line, because millions of records must not be in memory.
     read = bad = 0
     redactor = redactor_for()
-    with opened as lines:
+    with open_input(source, "give a file of JSON lines, or - for stdin") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -110,10 +104,6 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
             sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     narrate(f"{read - bad} classified, {bad} could not be read")
     return Exit.DEGRADED if bad and strict else Exit.OK
-
-
-def _lines_of(source: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
 
 
 def _answer(line: bytes, number: int, now: float, redactor: Redactor) -> tuple[dict[str, Any], bool]:
@@ -137,7 +127,7 @@ def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | No
     return MASK if is_secret else record_id
 
 
-def _fault(given: Given, now: float) -> Fault | None:
+def _fault(given: FailureFlags, now: float) -> Fault | None:
     # At most one of these flags is given. A status may be added to it. A status alone describes an HTTP response, so
     # it is last.
     provider = given.provider
@@ -161,10 +151,10 @@ def _fault(given: Given, now: float) -> Fault | None:
     if given.status is None and not given.body:
         # A message without its exception is a text like any other.
         return from_text(given.message, provider=provider, now=now) if given.message else None
-    return from_http(given.status, _headers(given.headers), given.body, provider=provider, now=now)
+    return from_http(given.status, _headers(given.header or ()), given.body, provider=provider, now=now)
 
 
-def _headers(lines: tuple[str, ...]) -> dict[str, str]:
+def _headers(lines: Sequence[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_table
 from holdfast.faults import CATALOG, NextActor
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
+    from holdfast.cli.app import CodeFilters
     from holdfast.faults import Entry
 
 __all__ = ["codes", "entry_document", "entry_facts"]
 
 
-def codes(words: list[str], wanted: dict[str, str | None], *, retryable: bool | None, as_json: bool) -> Exit:
+def codes(*, words: list[str] | None, filters: CodeFilters, as_json: bool) -> Exit:
     """Show the entries that fit every filter."""
-    entries = [entry for entry in CATALOG.values() if _fits(entry, words, wanted, retryable=retryable)]
+    wanted = {name: value for name, value in msgspec.structs.asdict(filters).items() if value is not None}
+    entries = [entry for entry in CATALOG.values() if _fits(entry, words or [], wanted)]
     if as_json:
         show_json({"schema": "holdfast.codes/1", "codes": [entry_document(entry) for entry in entries]})
         return Exit.OK if entries else Exit.NOT_FOUND
@@ -44,10 +48,8 @@ def codes(words: list[str], wanted: dict[str, str | None], *, retryable: bool | 
     return Exit.OK
 
 
-def _fits(entry: Entry, words: list[str], wanted: dict[str, str | None], *, retryable: bool | None) -> bool:
-    if retryable is not None and entry.retryable is not retryable:
-        return False
-    if any(value is not None and str(getattr(entry, name)) != value for name, value in wanted.items()):
+def _fits(entry: Entry, words: list[str], wanted: dict[str, Any]) -> bool:
+    if any(getattr(entry, name) != value for name, value in wanted.items()):
         return False
     # Aliases are searched too: people search for the name that another program gave the failure.
     text = " ".join((entry.code, entry.message, entry.user, entry.classed, *entry.aliases)).casefold()

@@ -26,7 +26,7 @@ SHELLS: Mapping[Shell, str] = {
 """The shells, with the line that switches completion on."""
 
 
-def completion(shell: Shell, *, as_json: bool) -> Exit:
+def completion(*, shell: Shell, as_json: bool) -> Exit:
     """Print the script of a shell. On a terminal, say what to do with it."""
     script = get_completion_script(prog_name="holdfast", complete_var="_HOLDFAST_COMPLETE", shell=shell)
     if as_json:

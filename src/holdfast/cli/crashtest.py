@@ -20,42 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from holdfast.cli.app import CrashFlags
     from holdfast.testing.crashtest import Report, Row
 
-__all__ = ["CrashFlags", "crashtest"]
+__all__ = ["crashtest"]
 
 _CHECK_TIMEOUT_S = 300
 
 
-class CrashFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags of the verb."""
-
-    effects: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    folder: str = "."
-    fake_model: bool = False
-    script: str | None = None
-    fake_effects: bool = False
-    live: bool = False
-    expect: str = ""
-    check: str | None = None
-    kills: int | None = None
-    every: bool = False
-    restarts: int = 3
-    timeout: str | None = None
-    fork: bool = True
-    strict: bool = False
-    quiet: bool = False
-    as_json: bool = False
-
-
-def crashtest(command: Sequence[str], flags: CrashFlags) -> Exit:
+def crashtest(*, command: Sequence[str], flags: CrashFlags) -> Exit:
     """Make the test and print its table. Exit 1 if a kill did damage."""
     test = CrashTest(
         command,
         folder=flags.folder,
-        effects=flags.effects,
-        targets=dict(map(_target, flags.targets)),
+        effects=tuple(flags.effects or ()),
+        targets=dict(map(_target, flags.target or ())),
         fake_model=read_file(flags.script) if flags.script is not None else flags.fake_model,
         fake_effects=flags.fake_effects,
         live=flags.live,

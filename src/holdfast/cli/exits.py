@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import typer
 
@@ -18,7 +20,7 @@ from holdfast.faults import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Exit", "perform", "prepare_streams", "table"]
+__all__ = ["Exit", "open_input", "perform", "prepare_streams", "table"]
 
 
 class Exit(IntEnum):
@@ -77,6 +79,19 @@ def perform(verb: Callable[[], int]) -> NoReturn:
         fail(f"cannot read the input or write the result: {error.strerror or error}")
         status = Exit.FAILED
     raise typer.Exit(status)
+
+
+def open_input(file: str, *hints: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file that the user names; `-` is stdin.
+
+    If it cannot be opened, print why and leave the verb: with 3 if there is no such file, with 2 for a folder.
+    """
+    try:
+        return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
+    except OSError as error:
+        fail(f"cannot read {file or repr(file)}: {error.strerror}", *hints)
+        statuses = {FileNotFoundError: Exit.NOT_FOUND, IsADirectoryError: Exit.USAGE}
+        raise typer.Exit(statuses.get(type(error), Exit.FAILED)) from None
 
 
 def prepare_streams() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -33,11 +34,12 @@ _WRAPPERS = {
 _NUMBER_LIKE = 0.7
 
 
-def explain(name: str, *, as_json: bool, now: float) -> Exit:
+def explain(*, code: str, as_json: bool) -> Exit:
     """Show the page of a code, of a word that means one code, of the failure that a sentence or a file describes (`-`: stdin).
 
     A word that means several codes, such as `429`, gives a list of them.
     """
+    name, now = code, time.time()
     if name == "-":
         # The end of a log shows how the program ended.
         return _explain_text(tail(sys.stdin.buffer, MAX_STDIN), "on standard input", as_json=as_json, now=now)

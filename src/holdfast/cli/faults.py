@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import options
-from holdfast.cli.exits import Exit
+from holdfast.cli.exits import Exit, open_input
 from holdfast.cli.output import fail, narrate, show_facts, show_json, show_table
 from holdfast.runtime.runtime import SystemClock
 from holdfast.testing.provider import FaultProvider, Limit, Script, read_file, read_script
@@ -22,29 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["list_faults", "proxy", "serve"]
+__all__ = ["faults_list", "faults_proxy", "faults_serve"]
 
 _MAX_STDIN = 1_048_576
 
 
-def serve(
-    file: str | None, steps: str, *, limits: Sequence[str] = (), seed: int | None, port: int, as_json: bool
+def faults_serve(
+    *, script: str | None, steps: str, limit: Sequence[str] | None, seed: int | None, port: int, as_json: bool
 ) -> Exit:
     """Serve until Ctrl-C, then print the counters."""
     # If both were allowed, one of them would be ignored silently.
-    if file is not None and steps:
+    if script is not None and steps:
         fail("expected --script or --steps, got both")
         return Exit.USAGE
-    try:
-        script = read_script(steps) if file is None else _script_of(file)
-    except IsADirectoryError:
-        fail(f"cannot read {file}: Is a directory", "give a file with a script, or - for stdin")
-        return Exit.USAGE
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
-        return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
+    played = read_script(steps) if script is None else _script_of(script)
     # The machine's clock is used, not the default runtime's, because a broken configuration must not stop the server.
-    provider = FaultProvider(script, seed=seed, clock=SystemClock(), limits=limits, port=port)
+    provider = FaultProvider(played, seed=seed, clock=SystemClock(), limits=limit or (), port=port)
     try:
         asyncio.run(_serve(provider, as_json=as_json))
     except OSError as error:
@@ -57,7 +50,7 @@ def serve(
     return Exit.OK
 
 
-def list_faults(*, as_json: bool) -> Exit:
+def faults_list(*, as_json: bool) -> Exit:
     """Show every fault with its options, the options of limits, and the paths."""
     errors = [(name, "any header, hint", summary) for name, summary in ERRORS.items()]
     broken = [(name, _options(fault.options), fault.summary) for name, fault in FAULTS.items()]
@@ -95,8 +88,9 @@ def _written(value: Any) -> str:
 
 
 def _script_of(file: str) -> Script:
-    if file == "-":
-        return read_script(sys.stdin.buffer.read(_MAX_STDIN).decode("utf-8", "replace"))
+    with open_input(file, "give a file with a script, or - for stdin") as opened:
+        if file == "-":
+            return read_script(opened.read(_MAX_STDIN).decode("utf-8", "replace"))
     return read_file(file)
 
 
@@ -127,10 +121,12 @@ def _options(options: Mapping[str, Any]) -> str:
 # --- proxy ---
 
 
-def proxy(to: str, *, listen: str, toxics: Sequence[str], seed: int, seconds: float | None, as_json: bool) -> Exit:
+def faults_proxy(
+    *, to: str, listen: str, toxic: Sequence[str] | None, seed: int, seconds: float | None, as_json: bool
+) -> Exit:
     """Run the TCP proxy for `seconds`, or until Ctrl-C; then show its counters."""
     options.seconds("--seconds", seconds, optional=True)
-    running = FaultProxy(to, *map(toxic_of, toxics), listen=listen, seed=seed)
+    running = FaultProxy(to, *map(toxic_of, toxic or ()), listen=listen, seed=seed)
     with running:
         address = running.address
         faults = "toxics: " + ", ".join(map(repr, running.toxics)) if running.toxics else "no toxics"

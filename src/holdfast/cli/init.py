@@ -6,14 +6,11 @@ Invariant: the file as written changes nothing. Each commented line is valid whe
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json
 from holdfast.config.sources import FILE_NAME
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["TEMPLATE", "init"]
 
@@ -108,9 +105,9 @@ TEMPLATE = """\
 """
 
 
-def init(folder: Path, *, as_json: bool) -> Exit:
+def init(*, folder: str, as_json: bool) -> Exit:
     """Write the file into a folder. A file that is there stays as it is."""
-    file = folder / FILE_NAME
+    file = Path(folder) / FILE_NAME
     try:
         # "x": two people who do this at once must not overwrite each other's file.
         with file.open("x", encoding="utf-8") as opened:

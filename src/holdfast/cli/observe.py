@@ -5,15 +5,15 @@ The calls come from the audit trail of a store, or from a file of events (`encod
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, show_text
-from holdfast.cli.store import time_of
+from holdfast.cli.audit import Filters, filters_of
+from holdfast.cli.exits import Exit, open_input
+from holdfast.cli.output import counted, narrate, show_facts, show_json, show_table, show_text
+from holdfast.cli.store import time_of, with_store
+from holdfast.cli.store_app import AuditFlags
 from holdfast.events import Observed
 from holdfast.events.observed import ObservedTotals
 from holdfast.faults import InvalidError
@@ -24,10 +24,9 @@ from holdfast.stores.verification import heads_of, records_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.cli.audit import Filters
     from holdfast.stores.store import Store
 
-__all__ = ["observe_file", "observe_store"]
+__all__ = ["policy_observe"]
 
 _COLUMNS = ("target", "calls", "answered", "failed", "tried again", "given up", "own retries", "worse off")
 _DOES = {
@@ -67,6 +66,15 @@ class _Sums:
         if self._fits(event):
             self.targets.setdefault(event.operation or "(no target)", ObservedTotals()).add(event)
 
+    async def add_trail(self, store: Store) -> Exit:
+        """Add the calls in the audit trail of a store."""
+        async for head in heads_of(store):
+            async for record in records_of(store, head.chain):
+                # A look at the bytes first: most records are about something else, and decoding is slow.
+                if b'"observed"' in bytes(record.payload):
+                    self.add(_payload_of(record.payload))
+        return Exit.OK
+
     def _fits(self, event: Observed) -> bool:
         since, until = self._filters.since, self._filters.until
         if (since is not None and event.at < since) or (until is not None and event.at >= until):
@@ -82,18 +90,30 @@ def _names(operation: str) -> list[str]:
         return []
 
 
-def observe_file(file: str, filters: Filters, *, target: str | None, strict: bool, as_json: bool) -> Exit:
-    """Sum up the calls in a file of JSON Lines; `-` is stdin."""
-    try:
-        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}", "give a file of events, or --store ADDRESS for an audit trail")
-        return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
-    sums = _Sums(filters, target)
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            sums.add(_decoded(file, number, line))
-    return _show(sums, file, strict=strict, as_json=as_json)
+def policy_observe(
+    *,
+    file: str | None,
+    store: str | None,
+    target: str | None,
+    since: str | None,
+    until: str | None,
+    strict: bool,
+    as_json: bool,
+) -> Exit:
+    """Sum up the calls in a file of JSON Lines (`-` is stdin), or in the audit trail of a store."""
+    sums = _Sums(filters_of(AuditFlags(since=since, until=until)), target)
+    if file is None:
+        with_store(store, sums.add_trail)
+    else:
+        _add_lines(sums, file)
+    return _show(sums, file or "the audit trail", strict=strict, as_json=as_json)
+
+
+def _add_lines(sums: _Sums, file: str) -> None:
+    with open_input(file, "give a file of events, or --store ADDRESS for an audit trail") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                sums.add(_decoded(file, number, line))
 
 
 def _decoded(file: str, number: int, line: bytes) -> Any:
@@ -102,17 +122,6 @@ def _decoded(file: str, number: int, line: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = "JSON Lines: a file of events, or the output of `holdfast audit export`"
         raise InvalidError.saying(f"{file}:{number}", message, str(error)) from None
-
-
-async def observe_store(store: Store, filters: Filters, *, target: str | None, strict: bool, as_json: bool) -> Exit:
-    """Sum up the calls in the audit trail of a store."""
-    sums = _Sums(filters, target)
-    async for head in heads_of(store):
-        async for record in records_of(store, head.chain):
-            # A look at the bytes first: most records are about something else, and decoding is slow.
-            if b'"observed"' in bytes(record.payload):
-                sums.add(_payload_of(record.payload))
-    return _show(sums, "the audit trail", strict=strict, as_json=as_json)
 
 
 def _payload_of(payload: Any) -> Any:

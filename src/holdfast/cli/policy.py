@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import random
 import re
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
+import typer
 
 from holdfast import options
-from holdfast.cli.exits import Exit
+from holdfast.cli.exits import Exit, open_input
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, show_text, stdout_width
-from holdfast.config import Config, ConfigError, load
+from holdfast.config import Config, ConfigError, json_schema, load
 from holdfast.config.sources import read_text
 from holdfast.faults import CATALOG, InvalidError, resolve
 from holdfast.faults.catalog import suggested_codes
@@ -29,12 +28,13 @@ from holdfast.testing.load import LOAD_KINDS, Load, simulate_load
 from holdfast.testing.provider.limits import read_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from holdfast.cli.app import SimulationFlags
     from holdfast.config import Problem
     from holdfast.policies import Circuit, Policy
 
-__all__ = ["load_of", "outage_of", "policy_check", "policy_show", "policy_simulate", "with_config"]
+__all__ = ["config_schema", "policy_check", "policy_show", "policy_simulate"]
 
 MAX_STDIN = 1_048_576
 WIDTH = 60
@@ -61,41 +61,34 @@ _RATE = re.compile(r"(?P<rate>[0-9]+(?:\.[0-9]+)?)(?:/(?P<per>s|m|h))?")
 _PER = {"s": 1, "m": 60, "h": 3600}
 
 
-def with_config(
-    file: str | None,
-    verb: Callable[[Config], Exit],
-    invalid: Callable[[ConfigError], Exit] | None = None,
-) -> Exit:
-    """Run a verb on the settings. If they are wrong, call `invalid`, or print every problem."""
-    try:
-        config = _config_of(file)
-    except IsADirectoryError:
-        fail(f"cannot read {file}: Is a directory", "give a file with settings, or - for stdin")
-        return Exit.USAGE
-    except OSError as error:
-        # A name without a dot or a slash is no file of settings.
-        is_name = file is not None and isinstance(error, FileNotFoundError) and not set("./\\") & set(file)
-        hints = [f"for the policy of a target: holdfast policy show --target {file}"] if is_name else []
-        fail(f"cannot read {file}: {error.strerror}", *hints)
-        return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
-    except ConfigError as error:
-        return (invalid or _fail)(error)
-    return verb(config)
-
-
 def _config_of(file: str | None) -> Config:
+    """Return the settings of a file, or those that a program started here would use. Raises `ConfigError`."""
     if file is None:
         return load()
-    if file == "-":
+    hint = "give a file with settings, or - for stdin"
+    if not set("./\\") & set(file):
+        # A name without a dot or a slash is no file of settings.
+        hint = f"for the policy of a target: holdfast policy show --target {file}"
+    with open_input(file, hint) as opened:
         # The size is limited, because a wrong pipe must not fill the memory.
-        return read_text(sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace"), "stdin")
-    return read_text(Path(file).read_text(encoding="utf-8", errors="replace"), file)
+        raw = opened.read(MAX_STDIN if file == "-" else -1)
+    return read_text(raw.decode("utf-8", "replace"), "stdin" if file == "-" else file)
 
 
-def _fail(error: ConfigError) -> Exit:
-    for problem in error.problems:
-        fail(f"{error.fault.context['source']}: {problem}")
-    return Exit.USAGE
+def _valid_config(file: str | None) -> Config:
+    """Return the settings as `_config_of` does. If they are wrong, print every problem and leave the verb."""
+    try:
+        return _config_of(file)
+    except ConfigError as error:
+        for problem in error.problems:
+            fail(f"{error.fault.context['source']}: {problem}")
+        raise typer.Exit(Exit.USAGE) from None
+
+
+def config_schema() -> Exit:
+    """Print the JSON Schema of the settings."""
+    show_json(json_schema())
+    return Exit.OK
 
 
 def _named_policies(config: Config, target: str | None = None) -> dict[str, Policy]:
@@ -108,8 +101,9 @@ def _named_policies(config: Config, target: str | None = None) -> dict[str, Poli
 # --- show ---
 
 
-def policy_show(config: Config, *, target: str | None, as_json: bool) -> Exit:
+def policy_show(*, file: str | None, target: str | None, as_json: bool) -> Exit:
     """Show the delays of each policy for every class of failures, and the worst case in calls and time."""
+    config = _valid_config(file)
     policies = _named_policies(config, target)
     if target is not None and config.policy_of(target) is config.policy:
         # The default policy holds for every name, so a mistyped one would look right.
@@ -222,26 +216,23 @@ def _seconds(seconds: float | None) -> str:
 # --- check ---
 
 
-def policy_check(file: str | None, *, strict: bool, as_json: bool) -> Exit:
+def policy_check(*, file: str | None, strict: bool, as_json: bool) -> Exit:
     """Check a file. With `strict`, warnings give an exit code of their own."""
-
-    def check(config: Config) -> Exit:
-        found = _advice(config)
-        warnings = sum(each.level == "warning" for _, each in found)
-        if as_json:
-            listed = [{"policy": name, **msgspec.to_builtins(each)} for name, each in found]
-            show_json({"schema": _CHECK, "source": config.source, "valid": True, "problems": [], "advice": listed})
-        else:
-            if found:
-                rows = [(each.level, name, each.about, each.text) for name, each in found]
-                show_table(("level", "policy", "about", "what"), rows)
-            show_text(f"{config.source} is valid, {counted(warnings, 'warning')}")
-        return Exit.DEGRADED if strict and warnings else Exit.OK
-
-    def invalid(error: ConfigError) -> Exit:
+    try:
+        config = _config_of(file)
+    except ConfigError as error:
         return _show_problems(str(error.fault.context["source"]), error.problems, as_json=as_json)
-
-    return with_config(file, check, invalid)
+    found = _advice(config)
+    warnings = sum(each.level == "warning" for _, each in found)
+    if as_json:
+        listed = [{"policy": name, **msgspec.to_builtins(each)} for name, each in found]
+        show_json({"schema": _CHECK, "source": config.source, "valid": True, "problems": [], "advice": listed})
+    else:
+        if found:
+            rows = [(each.level, name, each.about, each.text) for name, each in found]
+            show_table(("level", "policy", "about", "what"), rows)
+        show_text(f"{config.source} is valid, {counted(warnings, 'warning')}")
+    return Exit.DEGRADED if strict and warnings else Exit.OK
 
 
 def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool) -> Exit:
@@ -274,15 +265,15 @@ def _advice(config: Config) -> list[tuple[str, Advice]]:
 # --- simulate ---
 
 
-def load_of(kind: str, rate: str, duration: float, limit: str) -> Load | None:
-    """Return the load that the flags describe; None: they describe an outage. Raises `InvalidError` for a wrong value."""
-    if kind not in LOAD_KINDS:
-        if limit:
-            raise InvalidError.at("--limit", f"a --kind beside it: {', '.join(LOAD_KINDS)}", limit)
-        options.one_of("--kind", kind, (*get_args(Kind), *LOAD_KINDS))
+def _load_of(flags: SimulationFlags) -> Load | None:
+    """Return the load that the flags describe, or None if they describe an outage. Raises `InvalidError` for a wrong value."""
+    if flags.kind not in LOAD_KINDS:
+        if flags.limit:
+            raise InvalidError.at("--limit", f"a --kind beside it: {', '.join(LOAD_KINDS)}", flags.limit)
+        options.one_of("--kind", flags.kind, (*get_args(Kind), *LOAD_KINDS))
         return None
-    enforced = read_limit(limit) if limit else None
-    return Load(kind=kind, limit=enforced, rate=_rate_of(rate), duration=duration)
+    enforced = read_limit(flags.limit) if flags.limit else None
+    return Load(kind=flags.kind, limit=enforced, rate=_rate_of(flags.rate), duration=flags.duration)
 
 
 def _rate_of(rate: str) -> float:
@@ -292,27 +283,29 @@ def _rate_of(rate: str) -> float:
     return float(pace["rate"]) / _PER[pace["per"] or "s"]
 
 
-def outage_of(outage: str, rate: str, duration: float, code: str, kind: str = "outage", share: float = 0.5) -> Outage:
+def _outage_of(flags: SimulationFlags) -> Outage:
     """Return the outage that the flags describe. Raises `InvalidError` for a value that means nothing."""
-    span, per_second = _FROM_TO.fullmatch(outage), _rate_of(rate)
+    span, per_second = _FROM_TO.fullmatch(flags.outage), _rate_of(flags.rate)
     if span is None:
-        raise InvalidError.at("--outage", "FROM:TO in seconds, such as 5:60", outage)
-    entry = resolve(code)
+        raise InvalidError.at("--outage", "FROM:TO in seconds, such as 5:60", flags.outage)
+    entry = resolve(flags.code)
     if entry is None:
-        raise InvalidError.at("--code", f"a code of the catalog ({suggested_codes(code)})", code)
+        raise InvalidError.at("--code", f"a code of the catalog ({suggested_codes(flags.code)})", flags.code)
     return Outage(
         begins=float(span["begins"]),
         ends=float(span["ends"]),
         rate=per_second,
-        duration=duration,
+        duration=flags.duration,
         code=CATALOG[entry.code].code,
-        kind=cast("Kind", kind),
-        share=share,
+        kind=cast("Kind", flags.kind),
+        share=flags.share,
     )
 
 
-def policy_simulate(config: Config, what: Outage | Load, *, target: str | None, seed: int, as_json: bool) -> Exit:
+def policy_simulate(*, file: str | None, target: str | None, flags: SimulationFlags, seed: int, as_json: bool) -> Exit:
     """Simulate the outage, or the load, under the default policy or a target's, and show the result."""
+    what = _load_of(flags) or _outage_of(flags)
+    config = _valid_config(file)
     policy = config.policy_of(target)
     if isinstance(what, Load):
         report, headline = simulate_load(policy, what, seed), _load_headline(what)

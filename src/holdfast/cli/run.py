@@ -18,9 +18,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import PurePath
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import options
 from holdfast.classify.times import parse_duration
@@ -38,13 +36,12 @@ from holdfast.tools import Finished, Process, ProcessError, ProcessTimeoutError,
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+    from holdfast.cli.app import RunFlags
     from holdfast.events import Event
     from holdfast.faults import Fault
-    from holdfast.policies import Policy
-    from holdfast.policies.target import Target
     from holdfast.sinks.live import LiveLine
 
-__all__ = ["EFFECTS", "RunFlags", "count_of", "run_command", "seconds_of"]
+__all__ = ["EFFECTS", "run_command", "seconds_of"]
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "unsafe")
 _ATTEMPTS = 3
@@ -67,49 +64,6 @@ _PASSING = tuple(number for number in signal.Signals if number.name in ("SIGUSR1
 _ONCE = frozenset({"TOOL_KILLED", "TOOL_OUT_OF_MEMORY", "TOOL_CRASHED"})
 
 
-class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags of `holdfast run` say. Wrong values raise `InvalidError`."""
-
-    retries: int | None = None
-    timeout: float | None = None
-    idle: float | None = None
-    grace: float = 5.0
-    effect: Effect | None = None
-    target: str | None = None
-    store: str | None = None
-    quiet: bool = False
-    as_json: bool = False
-
-    def __post_init__(self) -> None:
-        options.count("--retries", self.retries, least=0, optional=True)
-        if self.effect is not None:
-            options.one_of("--effect", self.effect, EFFECTS)
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether a command that has run may run again. Whoever asks for retries says so, unless `--effect` says otherwise."""
-        return bool(self.retries) if self.effect is None else is_repeatable(self.effect)
-
-    def target_for(self, command: Sequence[str]) -> Target:
-        """Return the name in events and settings: the given one, or `tool:` and the program's name."""
-        return target_of(self.target or f"tool:{PurePath(command[0]).name or command[0]}", "--target")
-
-    def policy_from(self, configured: Policy) -> Policy:
-        """Return the policy of the attempts. The limits on a command are the process runner's, not the policy's."""
-        attempts = self.retries + 1 if self.retries is not None else configured.attempts or _ATTEMPTS
-        # A fresh process knows nothing about other runs, so a circuit could only come between the attempts of this one. And a
-        # command may take longer than anybody waits for an answer of a model: its retries are limited by number.
-        return configured.replace(attempts=attempts, timeout=None, patience=None, circuit=None)
-
-    def may_retry(self, error: Exception) -> bool:
-        """Whether to repeat a command after a failure that the classifier calls final, or retries only once."""
-        if not isinstance(error, ProcessError) or not self.retries:
-            return False
-        fault = error.fault
-        # Nothing is known about a plain exit code. Whoever asks for retries hopes that the next run ends better.
-        return fault.code == "TOOL_EXECUTION_FAILED" or (fault.retryable and fault.code not in _ONCE)
-
-
 def seconds_of(flag: str, text: str | None, *, zero: bool = False) -> float | None:
     """Return the seconds of a duration such as `90`, `90s` or `5m`. Raises `InvalidError` that names the flag."""
     if text is None:
@@ -126,7 +80,7 @@ def seconds_of(flag: str, text: str | None, *, zero: bool = False) -> float | No
     return seconds
 
 
-def count_of(flag: str, text: str | None) -> int | None:
+def _count_of(flag: str, text: str | None) -> int | None:
     """Return a whole number. Raises `InvalidError` that names the flag."""
     if text is None:
         return None
@@ -135,7 +89,7 @@ def count_of(flag: str, text: str | None) -> int | None:
     return int(text)
 
 
-def run_command(command: Sequence[str], flags: RunFlags) -> int:
+def run_command(*, command: Sequence[str], flags: RunFlags) -> int:
     """Run the command, and return the exit code for the shell: its own, or ours if it was stopped or not started."""
     return asyncio.run(_Runner(tuple(command), flags).main())
 
@@ -146,16 +100,28 @@ class _Runner:
     def __init__(self, command: tuple[str, ...], flags: RunFlags) -> None:
         self._command = command
         self._flags = flags
+        self._retries = _count_of("--retries", flags.retries)
+        self._idle = seconds_of("--idle", flags.idle)
+        self._grace = seconds_of("--grace", flags.grace, zero=True) or 0.0
+        timeout = seconds_of("--timeout", flags.timeout)
+        self._effect = cast("Effect | None", flags.effect)
+        if self._effect is not None:
+            options.one_of("--effect", self._effect, EFFECTS)
+        self._is_repeatable = bool(self._retries) if self._effect is None else is_repeatable(self._effect)
+        """Whether a command that has run may run again. `--retries` says so, unless `--effect` says otherwise."""
         self._runtime = default_runtime()
-        self._target = flags.target_for(command)
+        self._target = target_of(flags.target or f"tool:{PurePath(command[0]).name or command[0]}", "--target")
         configured = self._runtime.policy_for(self._target)
         if not self._runtime.has_policy_for(self._target):
             # The settings do not name this command. Their limits are for calls, and would cut a long build.
             configured = configured.replace(timeout=None, deadline=None)
-        self._policy = flags.policy_from(configured)
+        attempts = self._retries + 1 if self._retries is not None else configured.attempts or _ATTEMPTS
+        # A fresh process knows nothing about other runs, so a circuit could only come between the attempts of this one. And a
+        # command may take longer than anybody waits for an answer of a model: its retries are limited by number.
+        self._policy = configured.replace(attempts=attempts, timeout=None, patience=None, circuit=None)
         # A limit that the settings name for this command is for each attempt, as --timeout is.
-        self._timeout = flags.timeout if flags.timeout is not None else configured.timeout
-        self._input = _Input.of(sys.stdin, replay=flags.repeatable)
+        self._timeout = timeout if timeout is not None else configured.timeout
+        self._input = _Input.of(sys.stdin, replay=self._is_repeatable)
         self._out = _Outlet(sys.stderr if flags.as_json else sys.stdout)
         self._err = _Outlet(sys.stderr)
         self._attempts: list[dict[str, Any]] = []
@@ -183,7 +149,7 @@ class _Runner:
                 self._err.close()
         if self._flags.as_json:
             show_json(self._document(error, status, time.monotonic() - began))
-        # Whoever interrupts a command knows why it has ended.
+        # The person who interrupts a command knows why it has ended.
         if error is not None and self._signal is None and not self._flags.quiet:
             self._report(error)
         return status
@@ -204,17 +170,24 @@ class _Runner:
             yield
 
     async def _recovered(self) -> int:
-        flags = self._flags
         recovery = recover(
             self._target,
             self._policy,
             # `unsafe` would raise another error in place of the command's own. `_is_final` keeps the promise for it.
-            effect=(flags.effect or "idempotent") if flags.repeatable else None,
-            retry_on=flags.may_retry,
+            effect=(self._effect or "idempotent") if self._is_repeatable else None,
+            retry_on=self._may_retry,
             never_retry=self._is_final,
             runtime=self._runtime,
         )
         return await recovery.call(self._attempt)
+
+    def _may_retry(self, error: Exception) -> bool:
+        """Whether to repeat a command after a failure that the classifier calls final, or retries only once."""
+        if not isinstance(error, ProcessError) or not self._retries:
+            return False
+        fault = error.fault
+        # Nothing is known about a plain exit code. With retries, the user hopes that the next run ends better.
+        return fault.code == "TOOL_EXECUTION_FAILED" or (fault.retryable and fault.code not in _ONCE)
 
     def _is_final(self, error: Exception) -> bool:
         """Whether another attempt is not allowed, whatever the failure is."""
@@ -222,11 +195,10 @@ class _Runner:
             return True
         # What a command printed last does not say what it did before. It surely did nothing only if it did not start.
         started = isinstance(error, ProcessError) and error.finished is not None
-        return started and not (self._flags.repeatable and self._input.again())
+        return started and not (self._is_repeatable and self._input.again())
 
     async def _attempt(self) -> int:
         """Run the command once, and return its exit code. Raises `ProcessError` if it fails."""
-        flags = self._flags
         self._input.begin()
         running = run(
             self._command,
@@ -234,8 +206,8 @@ class _Runner:
             env=dict(os.environ),
             stdin=self._input.mode,
             timeout=self._timeout,
-            idle=flags.idle,
-            grace=flags.grace,
+            idle=self._idle,
+            grace=self._grace,
             keep=_KEPT_BYTES,
             output_cap=None,
         )
@@ -296,7 +268,7 @@ class _Runner:
 
     def _end(self, number: signal.Signals) -> None:
         """Let the command end by the signal that we got. A second signal kills it at once."""
-        process, grace = self._process, self._flags.grace
+        process, grace = self._process, self._grace
         if self._signal is not None:
             grace = 0.0
         elif process is not None:

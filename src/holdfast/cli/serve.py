@@ -20,8 +20,6 @@ from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, signatur
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.bridge.access.lockout import Lockout
 from holdfast.bridge.access.tls import TlsFiles, facts_of
 from holdfast.bridge.access.tokens import Tokens
@@ -41,13 +39,27 @@ from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
     from holdfast.bridge.access.identity import TokenKind
+    from holdfast.cli.bridge_app import ServeFlags
 
-__all__ = ["ServeFlags", "exit_soon", "serve", "served_agent"]
+__all__ = ["exit_soon", "serve", "served_agent"]
 
 _FOR: dict[TokenKind, str] = {"device": "clients", "hook": "hooks"}
 """What the tokens are for that a server on loopback makes by itself."""
 _ATTACH_URL = "ws://127.0.0.1:3000/ws"
 """Where `holdfast attach` looks without `--url`."""
+_SETTINGS = (
+    "host",
+    "port",
+    "project_root",
+    "tls_cert",
+    "tls_key",
+    "allowed_hosts",
+    "allowed_origins",
+    "trusted_proxies",
+    "grace",
+    "insecure",
+)
+"""The flags that are settings of the bridge."""
 _LAST_S = 2.0
 """How long after its end the process may take to let go of threads and tasks."""
 _DETACHED = (
@@ -55,30 +67,16 @@ _DETACHED = (
 )
 
 
-class ServeFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags of `holdfast serve` say."""
-
-    agent: str | None
-    store: str | None
-    models: tuple[str, ...]
-    home: Path
-    profile: str | None
-    as_json: bool
-    detaches_agents: bool = False
-    ends_agents: bool = False
-    given: dict[str, Any]
-    """The settings that were given, by name."""
-
-
-def serve(flags: ServeFlags) -> int:
+def serve(*, flags: ServeFlags) -> int:
     """Serve until a signal comes, and return the exit code."""
-    if flags.ends_agents:
+    if flags.end_agents:
         return _end_agents(flags.home)
     if flags.profile is not None:
         one_of("--profile", flags.profile, ("bridge",))
         # Before the program of the agent is imported. A process that only runs agents inherits it.
         os.environ["HOLDFAST_PROFILE"] = flags.profile
-    agent = served_agent(flags.agent, flags.models)
+    models = tuple(flags.model or ())
+    agent = served_agent(flags.agent, models)
     settings = _settings_of(flags)
     tokens = Tokens(settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout))
     warnings = settings.check_start(tokens.kinds)
@@ -86,9 +84,7 @@ def serve(flags: ServeFlags) -> int:
         if needs_keys(agent):
             stack.enter_context(rehearsal())
             warnings.append(REHEARSAL)
-        agents = (
-            AgentProcess(agent=flags.agent, models=flags.models, home=flags.home) if flags.detaches_agents else None
-        )
+        agents = AgentProcess(agent=flags.agent, models=models, home=flags.home) if flags.detach_agents else None
         bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings, agents=agents)
         return asyncio.run(_run(bridge, tokens, flags, warnings))
 
@@ -168,7 +164,11 @@ def _made_tokens(settings: BridgeSettings, tokens: Tokens) -> dict[TokenKind, st
 
 
 def _settings_of(flags: ServeFlags) -> BridgeSettings:
-    given: dict[str, Any] = {"tokens_file": flags.home / "tokens.json"} | flags.given
+    named = {name: getattr(flags, name) for name in _SETTINGS}
+    given: dict[str, Any] = {"tokens_file": flags.home / "tokens.json"}
+    for name, value in named.items():
+        if not (value is None or value is False or value == []):
+            given[name] = tuple(value) if isinstance(value, list) else value
     settings = BridgeSettings.from_env(file=load().bridge, profile=default_runtime().profile.name, **given)
     files = TlsFiles(flags.home / "tls")
     if settings.has_tls or not files.cert.exists():

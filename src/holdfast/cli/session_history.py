@@ -54,9 +54,9 @@ def command(url: str | None, *words: str) -> str:
     return shlex.join(("holdfast", "sessions", *words, *of_store))
 
 
-async def sessions_show(store: Store, given: str, *, url: str | None, as_json: bool) -> Exit:
+async def sessions_show(store: Store, *, session: str, url: str | None, as_json: bool) -> Exit:
     """Show what happened in a session, what is open, and what to do next."""
-    session = await find(store, given)
+    session = await find(store, session)
     seen, history = await overview(store, session), await history_of(store, session)
     document = _overview_document(seen, history)
     actions = next_actions(seen, history, url)
@@ -71,11 +71,9 @@ async def sessions_show(store: Store, given: str, *, url: str | None, as_json: b
     return Exit.OK
 
 
-async def sessions_resume(
-    store: Store, given: str, *, url: str | None, as_json: bool, accept_set_back: bool = False
-) -> Exit:
+async def sessions_resume(store: Store, *, session: str, url: str | None, as_json: bool, accept_set_back: bool) -> Exit:
     """Pause a session whose process died, and show what is left to do. Raises if it cannot be resumed."""
-    seen = await make_resumable(store, await find(store, given), accept_set_back=accept_set_back)
+    seen = await make_resumable(store, await find(store, session), accept_set_back=accept_set_back)
     history = await history_of(store, seen.record.id)
     actions = next_actions(seen, history, url)
     if as_json:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.stores import Store
 
 __all__ = [
-    "result_of",
     "sessions_abandon",
     "sessions_fork",
     "sessions_resolve",
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-def result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
+def _result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
     """Return the result that a person gave for a step. Raises `InvalidError` unless the flags say one thing."""
     if happened == not_happened:
         got = "both" if happened else "neither"
@@ -53,11 +52,21 @@ def result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
 
 
 async def sessions_resolve(
-    store: Store, given: str, key: str, *, happened: bool, result: Any, by: str | None, url: str | None, as_json: bool
+    store: Store,
+    *,
+    session: str,
+    key: str,
+    happened: bool,
+    not_happened: bool,
+    result: str | None,
+    by: str | None,
+    url: str | None,
+    as_json: bool,
 ) -> Exit:
     """Record whether a step of unknown outcome has happened. Its program may be waiting for this, or not run at all."""
-    session = await find(store, given)
-    resolved = await resolve_step(store, session, key, happened=happened, result=result, by=by or person())
+    value = _result_of(result, happened=happened, not_happened=not_happened)
+    session = await find(store, session)
+    resolved = await resolve_step(store, session, key, happened=happened, result=value, by=by or person())
     left = (await overview(store, session)).unknown
     doubt = in_doubt_text(await history_of(store, session), resolved)
     if as_json:
@@ -65,7 +74,7 @@ async def sessions_resolve(
             "session": session,
             "key": resolved,
             "happened": happened,
-            "result": result,
+            "result": value,
             "unknown_steps": list(left),
         }
         show_json({"schema": "holdfast.sessions.resolve/1", **facts})
@@ -81,9 +90,9 @@ async def sessions_resolve(
     return Exit.OK
 
 
-async def sessions_unpark(store: Store, given: str, agent: str, *, by: str | None, as_json: bool) -> Exit:
+async def sessions_unpark(store: Store, *, session: str, agent: str, by: str | None, as_json: bool) -> Exit:
     """Let runs go on that are parked."""
-    session = await find(store, given)
+    session = await find(store, session)
     lifted = await unpark_runs(store, session, agent, by=by or person())
     if as_json:
         facts = [{"agent": run.agent, "until": run.until, "code": run.code} for run in lifted]
@@ -95,15 +104,21 @@ async def sessions_unpark(store: Store, given: str, agent: str, *, by: str | Non
     return Exit.OK
 
 
-async def sessions_abandon(store: Store, given: str, *, reason: str, yes: bool, as_json: bool) -> Exit:
+async def sessions_abandon(store: Store, *, session: str, reason: str, yes: bool, as_json: bool) -> Exit:
     """Give up the turn in flight. Its stored steps are not used again."""
-    session = await find(store, given)
+    session = await find(store, session)
     seen = await overview(store, session)
     if seen.in_flight and not yes:
         question = f"Give up turn {seen.turn} of {session}? Its {seen.steps} stored steps are not used again."
         if not confirmed(question + await _what_happens_again(store, session, seen.turn)):
             return Exit.REFUSED
-    return await _end_turn(store, session, reason, "abandon", as_json=as_json)
+    number = await abandon_turn(store, session, reason)
+    if as_json:
+        show_json({"schema": "holdfast.sessions.abandon/1", "session": session, "turn": number})
+    else:
+        narrate(f"gave up turn {number} of {session}")
+        narrate("now start the program of this session: its next turn begins anew, also with the same input")
+    return Exit.OK
 
 
 async def _what_happens_again(store: Store, session: str, turn: int) -> str:
@@ -116,9 +131,9 @@ async def _what_happens_again(store: Store, session: str, turn: int) -> str:
     return f" It has done {', '.join(done)}: unless it has a key, a program that makes it once more does that again."
 
 
-async def sessions_retry(store: Store, given: str, *, as_json: bool) -> Exit:
+async def sessions_retry(store: Store, *, session: str, as_json: bool) -> Exit:
     """Let the turn in flight begin anew. Unsafe steps that happened, or may have, stay done."""
-    session = await find(store, given)
+    session = await find(store, session)
     number, kept = await retry_turn(store, session)
     if as_json:
         show_json({"schema": "holdfast.sessions.retry/1", "session": session, "turn": number, "kept": list(kept)})
@@ -129,21 +144,11 @@ async def sessions_retry(store: Store, given: str, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-async def _end_turn(store: Store, session: str, reason: str, verb: str, *, as_json: bool) -> Exit:
-    number = await abandon_turn(store, session, reason)
-    if as_json:
-        show_json({"schema": f"holdfast.sessions.{verb}/1", "session": session, "turn": number})
-    else:
-        narrate(f"gave up turn {number} of {session}")
-        narrate("now start the program of this session: its next turn begins anew, also with the same input")
-    return Exit.OK
-
-
 async def sessions_fork(
-    store: Store, given: str, new: str, *, at: int | None, turn: int | None, url: str | None, as_json: bool
+    store: Store, *, session: str, new: str, at: int | None, turn: int | None, url: str | None, as_json: bool
 ) -> Exit:
     """Make a new session from another one: all of it, up to an offset, or up to the beginning of a turn."""
-    session = await find(store, given)
+    session = await find(store, session)
     top = await fork_session(store, session, new, at=at, turn=turn)
     if as_json:
         show_json({"schema": "holdfast.sessions.fork/1", "session": new, "from": session, "at": at, "entries": top})

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.classify.times import parse_duration
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, counted, fail, narrate, show_json, show_line, show_table, show_text
-from holdfast.cli.store import time_of, with_store
+from holdfast.cli.store import form_of, time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.once.identity import key_of
 from holdfast.sessions import Answer, answer, pending, transfer
@@ -31,15 +31,13 @@ from holdfast.stores import EncryptedStore, SessionState
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from holdfast.cli.store import Form
+    from holdfast.cli.store_app import AnswerFlags, RetentionFlags
     from holdfast.stores import SessionRecord, Store
 
 __all__ = [
-    "answer_of",
     "ids_from",
     "person",
     "record_document",
-    "rules_of",
     "sessions_answer",
     "sessions_close",
     "sessions_export",
@@ -58,9 +56,12 @@ _MOST_READ = 1_000
 # --- ls ---
 
 
-async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
+async def sessions_ls(
+    store: Store, *, state: Sequence[SessionState] | None, limit: int | None, as_json: bool, as_jsonl: bool
+) -> Exit:
     """List the sessions. If states are given, list only sessions in these states."""
-    records = [record async for record in _records(store, states, limit)]
+    form = form_of(as_json, as_jsonl)
+    records = [record async for record in _records(store, tuple(state or ()), limit)]
     found = [record_document(record, used=in_use(record, store)) for record in records]
     doubts = {} if form == "jsonl" else await _doubts(store, records)
     if form == "table" and doubts:
@@ -143,9 +144,9 @@ def _cell(value: Any) -> str:
 # --- close ---
 
 
-async def sessions_close(store: Store, given: Sequence[str], *, reason: str, yes: bool, as_json: bool) -> Exit:
+async def sessions_close(store: Store, *, ids: Sequence[str], reason: str, yes: bool, as_json: bool) -> Exit:
     """Close each session, and stop at the first that cannot be closed. A person confirms it, or says `yes`."""
-    meant = {one: await find(store, one) for one in given}
+    meant = {one: await find(store, one) for one in ids}
     found = list(dict.fromkeys(meant.values()))
     # With --yes nobody sees which session a beginning means before it is closed for good.
     cut = [one for one, session in meant.items() if one != session]
@@ -178,23 +179,23 @@ async def _closing(store: Store, sessions: Sequence[str]) -> str:
 # --- answer ---
 
 
-def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: str) -> Answer:
+def _answer_of(flags: AnswerFlags) -> Answer:
     """Return the answer that the flags and the argument give.
 
     Raises `InvalidError` unless there is exactly one answer.
     """
-    given = {"VALUE": value is not None, "--yes": yes, "--no": no, "--dismiss": dismiss}
+    given = {"VALUE": flags.value is not None, "--yes": flags.yes, "--no": flags.no, "--dismiss": flags.dismiss}
     named = [name for name, is_given in given.items() if is_given]
     # There is no default, because an answer that nobody gave could approve an action.
     if len(named) != 1:
         raise InvalidError.saying(
             "answer", "one of VALUE, --yes, --no, --dismiss", " and ".join(named) or "none of them"
         )
-    if dismiss:
-        return Answer.dismissed(reason)
-    if no:
-        return Answer.no(reason)
-    return Answer(value=True if yes else value, reason=reason)
+    if flags.dismiss:
+        return Answer.dismissed(flags.reason)
+    if flags.no:
+        return Answer.no(flags.reason)
+    return Answer(value=True if flags.yes else flags.value, reason=flags.reason)
 
 
 def person() -> str:
@@ -203,10 +204,11 @@ def person() -> str:
 
 
 async def sessions_answer(
-    store: Store, given: str, question: str, reply: Answer, *, by: str | None, as_json: bool
+    store: Store, *, session: str, question: str, flags: AnswerFlags, by: str | None, as_json: bool
 ) -> Exit:
     """Record an answer to a question. The program that waits for it need not run."""
-    session = await find(store, given)
+    reply = _answer_of(flags)
+    session = await find(store, session)
     id_ = await _question_id(store, session, question)
     answered = await answer(store, session, id_, reply, by=by or person())
     if as_json:
@@ -233,10 +235,10 @@ async def _question_id(store: Store, session: str, given: str) -> str:
 
 
 async def sessions_export(
-    store: Store, given: Sequence[str], *, persisted: bool, exact: bool, plain: bool, output: str | None
+    store: Store, *, ids: Sequence[str], persisted: bool, exact: bool, plain: bool, output: str | None
 ) -> Exit:
     """Write one session as JSON Lines, or any number of sessions as one JSON list (`persisted`)."""
-    found = list(dict.fromkeys([await find(store, one) for one in given]))
+    found = list(dict.fromkeys([await find(store, one) for one in ids]))
     if persisted:
         sessions = [await transfer.persisted(store, session, exact=exact, plain=plain) for session in found]
         if output is not None:
@@ -253,7 +255,7 @@ async def sessions_export(
     return Exit.OK
 
 
-def sessions_import(url: str | None, file: str, *, persisted: bool, unverified: bool, as_json: bool) -> Exit:
+def sessions_import(*, store: str | None, file: str, persisted: bool, unverified: bool, as_json: bool) -> Exit:
     """Put exported sessions into a store; the store is created if it does not exist."""
     # The file is read before the store is created, so that a wrong path leaves no empty store behind.
     content = _read(file)
@@ -261,14 +263,14 @@ def sessions_import(url: str | None, file: str, *, persisted: bool, unverified: 
     done: Imported | None = None
     trails: list[dict[str, Any]] = []
 
-    async def import_them(store: Store) -> Exit:
+    async def import_them(opened: Store) -> Exit:
         nonlocal done, trails
         if persisted:
             loaded = transfer.parse_persisted(content, "stdin" if file == "-" else file)
             problems.extend(loaded.problems)
-            imported = await _put(store, loaded.sessions, problems)
+            imported = await _put(opened, loaded.sessions, problems)
         else:
-            done = await import_lines(store, content.splitlines(), unverified=unverified)
+            done = await import_lines(opened, content.splitlines(), unverified=unverified)
             imported, trails = [done.session], [msgspec.to_builtins(done)]
         if as_json:
             messages = [problem.fault.message for problem in problems]
@@ -282,7 +284,7 @@ def sessions_import(url: str | None, file: str, *, persisted: bool, unverified: 
             fail(str(problem), f"holdfast explain {problem.fault.code}")
         return Exit(problems[0].fault.entry.exit_code) if problems else Exit.OK
 
-    return with_store(url, import_them, create=True)
+    return with_store(store, import_them, create=True)
 
 
 def _narrate_trail(done: Imported) -> None:
@@ -359,23 +361,18 @@ async def sessions_rekey(store: Store, *, as_json: bool) -> Exit:
 # --- prune ---
 
 
-def rules_of(*, closed: str, failed: str, idle: str, entries: int, claims: str) -> Retention:
+def _rules_of(flags: RetentionFlags) -> Retention:
     """Return the retention rules that the flags name."""
-    kept_claims = _seconds("--claims", claims)
-    if kept_claims is None:
-        raise InvalidError.at("--claims", "a time such as 1d", claims)
-    return Retention(
-        closed=_seconds("--closed", closed),
-        failed=_seconds("--failed", failed),
-        idle=_seconds("--idle", idle),
-        entries=entries,
-        claims=kept_claims,
-    )
+    claims = _seconds("--claims", flags.claims)
+    if claims is None:
+        raise InvalidError.at("--claims", "a time such as 1d", flags.claims)
+    times = {name: _seconds(f"--{name}", getattr(flags, name)) for name in ("closed", "failed", "idle")}
+    return Retention(entries=flags.entries, claims=claims, **times)
 
 
-async def sessions_prune(store: Store, rules: Retention, *, yes: bool, as_json: bool) -> Exit:
+async def sessions_prune(store: Store, *, flags: RetentionFlags, yes: bool, as_json: bool) -> Exit:
     """Drop the data that the rules do not keep. Without `yes`, only show the data, and exit with 7 if there is any."""
-    now = time.time()
+    rules, now = _rules_of(flags), time.time()
     # The same rules apply with and without --yes, so that --yes drops exactly what was shown.
     actions = await prune(store, rules, now) if yes else [action async for action in plan(store, rules, now)]
     if as_json:

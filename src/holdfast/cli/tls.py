@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["tls_create", "tls_rotate", "tls_show"]
 
 
-def tls_create(home: Path, names: Sequence[str], *, days: int, as_json: bool) -> Exit:
+def tls_create(*, home: Path, names: Sequence[str] | None, days: int, as_json: bool) -> Exit:
     """Make a self-signed certificate for these names and addresses."""
     files = TlsFiles(home / "tls")
-    files.create(names, days=days)
+    files.create(names or (), days=days)
     return _show(files, (), as_json=as_json)
 
 
-def tls_rotate(home: Path, names: Sequence[str], *, days: int, delay: str | None, as_json: bool) -> Exit:
+def tls_rotate(*, home: Path, names: Sequence[str] | None, days: int, delay: str | None, as_json: bool) -> Exit:
     """Bring the next key into use with a new certificate, now or later."""
     files = TlsFiles(home / "tls")
     later = seconds_of("--in", delay)
@@ -43,9 +43,9 @@ def tls_rotate(home: Path, names: Sequence[str], *, days: int, delay: str | None
     return _show(files, (), as_json=as_json)
 
 
-def tls_show(home: Path, names: Sequence[str], *, as_json: bool) -> Exit:
+def tls_show(*, home: Path, names: Sequence[str] | None, as_json: bool) -> Exit:
     """Show the certificate, its pins, and what clients would complain about. With problems the exit code is 1."""
-    return _show(TlsFiles(home / "tls"), names, as_json=as_json)
+    return _show(TlsFiles(home / "tls"), names or (), as_json=as_json)
 
 
 def _show(files: TlsFiles, names: Sequence[str], *, as_json: bool) -> Exit:

@@ -19,11 +19,11 @@ from holdfast.cli.run import seconds_of
 from holdfast.cli.store import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from holdfast.bridge.access.identity import TokenKind
     from holdfast.bridge.access.tokens import TokenRecord
+    from holdfast.cli.bridge_app import GrantFlags
     from holdfast.wire.messages import Role
 
 __all__ = ["pair", "tokens_create", "tokens_list", "tokens_revoke"]
@@ -32,16 +32,14 @@ _COLUMNS = ("id", "kind", "name", "role", "sessions", "created", "expires", "sta
 _POLL_S = 0.3
 
 
-def tokens_create(
-    home: Path, name: str, *, kind: str, role: str, sessions: Sequence[str], expires: str | None, as_json: bool
-) -> Exit:
+def tokens_create(*, name: str, kind: str, grant: GrantFlags, as_json: bool) -> Exit:
     """Make a token and print it. It cannot be printed again."""
-    made = Tokens(home / "tokens.json").create(
+    made = Tokens(grant.home / "tokens.json").create(
         name,
         kind=cast("TokenKind", kind),
-        role=cast("Role", role),
-        sessions=tuple(sessions) or None,
-        expires_in=seconds_of("--expires", expires),
+        role=cast("Role", grant.role),
+        sessions=tuple(grant.session or ()) or None,
+        expires_in=seconds_of("--expires", grant.expires),
     )
     if as_json:
         _write_secret({"schema": "holdfast.token/1", **_document(made.record), "token": made.text})
@@ -53,7 +51,7 @@ def tokens_create(
     return Exit.OK
 
 
-def tokens_list(home: Path, *, as_json: bool) -> Exit:
+def tokens_list(*, home: Path, as_json: bool) -> Exit:
     """List the tokens. Their secrets are stored nowhere."""
     found = [_document(record) for record in Tokens(home / "tokens.json").all()]
     if as_json:
@@ -65,7 +63,7 @@ def tokens_list(home: Path, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def tokens_revoke(home: Path, which: str, *, as_json: bool) -> Exit:
+def tokens_revoke(*, home: Path, which: str, as_json: bool) -> Exit:
     """Revoke a token by its id or name. A running server closes its connections within a second."""
     tokens = Tokens(home / "tokens.json")
     if not any(which in (each.id, each.name) for each in tokens.all()):
@@ -80,10 +78,9 @@ def tokens_revoke(home: Path, which: str, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def pair(
-    home: Path, *, url: str | None, role: str, sessions: Sequence[str], expires: str | None, wait: bool, as_json: bool
-) -> Exit:
+def pair(*, url: str | None, grant: GrantFlags, wait: bool | None, as_json: bool) -> Exit:
     """Show a one-time code for a new device, as a QR code and as a link."""
+    home = grant.home
     files = TlsFiles(home / "tls")
     running = BridgeAddress.find(home) if url is None else None
     address = url or _address(files, running)
@@ -93,7 +90,9 @@ def pair(
     # A wrong address fails before a code is made.
     pair_link(address, "")
     offer = pairing.offer(
-        role=cast("Role", role), sessions=tuple(sessions) or None, token_expires_in=seconds_of("--expires", expires)
+        role=cast("Role", grant.role),
+        sessions=tuple(grant.session or ()) or None,
+        token_expires_in=seconds_of("--expires", grant.expires),
     )
     link = pair_link(address, offer.code, pins)
     if as_json:
@@ -113,7 +112,8 @@ def pair(
     sys.stdout.flush()
     narrate(f"Scan it, or open {address} and type {offer.code}. It works once, and for five minutes.")
     _doubt(url, running)
-    return _wait(pairing, offer.code, offer.expires_at) if wait else Exit.OK
+    waits = sys.stdout.isatty() if wait is None else wait
+    return _wait(pairing, offer.code, offer.expires_at) if waits else Exit.OK
 
 
 def _doubt(url: str | None, running: BridgeAddress | None) -> None:

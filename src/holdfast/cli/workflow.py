@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -43,11 +42,11 @@ from holdfast.workflow import Operators, WorkflowError, WorkflowSyntaxError, che
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.cli.workflow_app import ProgramFlags
     from holdfast.sessions.later import DueRun
     from holdfast.tasks.workflows import Observation
 
 __all__ = [
-    "WorkflowRunFlags",
     "failure_lines",
     "options_of",
     "source_of",
@@ -62,49 +61,32 @@ _CONTEXT = "holdfast.workflow"
 """The name of the session's context under which the inputs of a run are kept, for `resume`."""
 
 
-class WorkflowRunFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags of `holdfast workflow run` and `resume` say."""
-
-    file: str
-    tasks: str | None = None
-    agent: str | None = None
-    inputs: tuple[str, ...] = ()
-    session: str | None = None
-    store: str | None = None
-    scripts: bool = False
-    quiet: bool = False
-    as_json: bool = False
-
-    def again(self, session: str) -> str:
-        """Return the command that goes on with a session."""
-        words = ["holdfast", "workflow", "resume", self.file, "--session", session]
-        given = {"--tasks": self.tasks, "--agent": self.agent, "--store": self.store}
-        words += [word for flag, value in given.items() if value for word in (flag, value)]
-        return shlex.join([*words, "--scripts"] if self.scripts else words)
-
-
 # --- run and resume ---
 
 
-def workflow_run(flags: WorkflowRunFlags) -> int:
+def workflow_run(
+    *, file: str, flags: ProgramFlags, inputs: Sequence[str] | None, session: str | None, quiet: bool
+) -> int:
     """Run a workflow in a session, and return the exit code."""
-    name = Path(flags.file).stem
-    session = flags.session or f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-    return _perform(flags, session, _inputs(flags.inputs), strict=False)
+    id_ = session or f"{Path(file).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    given = _inputs(inputs or ())
+    return asyncio.run(_Run(file, flags, id_, quiet=quiet).run(given, strict=False))
 
 
-def workflow_resume(flags: WorkflowRunFlags, from_binding: str | None, fork: str | None) -> int:
+def workflow_resume(
+    *, file: str, flags: ProgramFlags, session: str, from_binding: str | None, fork: str | None, quiet: bool
+) -> int:
     """Go on with the run in a session, or in a fork of it, and return the exit code."""
     if (from_binding is None) != (fork is None):
         raise InvalidError.saying("holdfast workflow resume", "--from and --as together", "one of them")
-    session = asyncio.run(_session_of(flags, from_binding, fork))
-    return _perform(flags, session, None, strict=True)
+    id_ = asyncio.run(_session_of(flags.store, session, from_binding, fork))
+    return asyncio.run(_Run(file, flags, id_, quiet=quiet).run(None, strict=True))
 
 
-def workflow_due(programs: Sequence[WorkflowRunFlags], every: float | None) -> int:
+def workflow_due(*, files: Sequence[str], flags: ProgramFlags, every: float | None) -> int:
     """Go on with the runs whose time has come, and return the exit code."""
-    workflows = [_workflow(flags) for flags in programs]
-    return asyncio.run(_go_on(workflows, programs[0].store, every, as_json=programs[0].as_json))
+    workflows = [_workflow(file, flags) for file in files]
+    return asyncio.run(_go_on(workflows, flags.store, every, as_json=flags.as_json))
 
 
 async def _go_on(workflows: Sequence[Workflow], url: str | None, every: float | None, *, as_json: bool) -> int:
@@ -131,10 +113,9 @@ def _show_due(run: DueRun, *, as_json: bool) -> bool:
     return fault is not None and not waits
 
 
-async def _session_of(flags: WorkflowRunFlags, from_binding: str | None, fork: str | None) -> str:
-    assert flags.session is not None
-    async with existing_store(flags.store) as store:
-        session = await find(store, flags.session)
+async def _session_of(url: str | None, given: str, from_binding: str | None, fork: str | None) -> str:
+    async with existing_store(url) as store:
+        session = await find(store, given)
         if from_binding is None or fork is None:
             return session
         await fork_from_binding(store, session, fork, from_binding)
@@ -142,26 +123,19 @@ async def _session_of(flags: WorkflowRunFlags, from_binding: str | None, fork: s
         return fork
 
 
-def _perform(flags: WorkflowRunFlags, session: str, inputs: dict[str, Any] | None, *, strict: bool) -> int:
-    return asyncio.run(_Run(flags, _workflow(flags), session).run(inputs, strict=strict))
-
-
-def _workflow(flags: WorkflowRunFlags) -> Workflow:
-    return Workflow(
-        source_of(flags.file), **options_of(flags.tasks, flags.agent, scripts=flags.scripts), **_named(flags.file)
-    )
-
-
-def _named(file: str) -> dict[str, Any]:
-    return {"name": Path(file).stem if file != "-" else "stdin", "file": file}
+def _workflow(file: str, flags: ProgramFlags) -> Workflow:
+    given = options_of(flags.tasks, flags.agent, scripts=flags.scripts)
+    return Workflow(source_of(file), **given, name=Path(file).stem if file != "-" else "stdin", file=file)
 
 
 class _Run:
     """One run: what is shown while it goes on, and at its end."""
 
-    def __init__(self, flags: WorkflowRunFlags, workflow: Workflow, session: str) -> None:
+    def __init__(self, file: str, flags: ProgramFlags, session: str, *, quiet: bool) -> None:
+        self._file = file
         self._flags = flags
-        self._workflow = workflow
+        self._quiet = quiet
+        self._workflow = _workflow(file, flags)
         self._session = session
         self._made = self._stored = 0
 
@@ -173,15 +147,18 @@ class _Run:
                 async with Session.open(self._session, store=flags.store, strict=strict, on_drift="accept") as session:
                     entered = True
                     given = await _kept_inputs(session, inputs)
-                    value = await self._workflow.run(session, inputs=given, observe=None if flags.quiet else self._show)
+                    value = await self._workflow.run(session, inputs=given, observe=None if self._quiet else self._show)
             except asyncio.CancelledError:
-                narrate(f"interrupted; go on with: {flags.again(self._session)}")
+                narrate(f"interrupted; go on with: {self._again()}")
                 raise
             except Exception as error:
                 if not entered and isinstance(error, HoldfastError):
                     raise
                 return self._failed(error)
         return self._ended(value, session)
+
+    def _again(self) -> str:
+        return self._flags.again(self._file, self._session)
 
     def _show(self, seen: Observation) -> None:
         match seen:
@@ -203,7 +180,7 @@ class _Run:
             show_json({"schema": "holdfast.workflow-run/1", "ok": True, "session": self._session, "value": value})
         else:
             sys.stdout.write(_written(value) + "\n")
-        if not self._flags.quiet:
+        if not self._quiet:
             stored = f", {self._stored} of them stored before" if self._stored else ""
             narrate(f"done: {counted(self._made + self._stored, 'call')}{stored} · session {self._session}")
         return ended_in_doubt(session, self._flags.store)
@@ -215,7 +192,7 @@ class _Run:
             show_json(shown | {"fault": fault.for_audit()["fault"]})
         for line in failure_lines(error, self._workflow.source):
             narrate(line)
-        hints = [f"go on with: {self._flags.again(self._session)}", f"holdfast explain {fault.code}"]
+        hints = [f"go on with: {self._again()}", f"holdfast explain {fault.code}"]
         fail(f"{fault.code}  {fault.message}", *hints)
         return Exit(fault.entry.exit_code)
 
@@ -282,7 +259,7 @@ def options_of(tasks: str | None, agent: str | None, *, scripts: bool) -> dict[s
     return given
 
 
-def _inputs(given: tuple[str, ...]) -> dict[str, Any]:
+def _inputs(given: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in given:
         name, sign, text = one.partition("=")
@@ -309,14 +286,14 @@ def _content(name: str, file: str) -> str:
 # --- check and fmt ---
 
 
-def workflow_check(files: Sequence[str], tasks: str | None, inputs: tuple[str, ...], *, as_json: bool) -> int:
+def workflow_check(*, files: Sequence[str], tasks: str | None, inputs: Sequence[str] | None, as_json: bool) -> int:
     """Print the mistakes of programs, and return the exit code."""
     operators = Operators() if tasks is None else Workflow("", **options_of(tasks, None, scripts=True)).operators
     rows: list[dict[str, Any]] = []
     unknown: set[str] = set()
     for file in files:
         # A check needs only their names.
-        names = frozenset(one.partition("=")[0] for one in inputs)
+        names = frozenset(one.partition("=")[0] for one in inputs or ())
         rows += _findings(file, operators, names, unknown if tasks is None else None)
     if as_json:
         show_json({"schema": "holdfast.workflow-check/1", "findings": rows, "calls": sorted(unknown)})
@@ -346,7 +323,7 @@ def _findings(
     ]
 
 
-def workflow_fmt(files: Sequence[str], *, check: bool) -> int:
+def workflow_fmt(*, files: Sequence[str], check: bool) -> int:
     """Write programs in the standard layout, and return the exit code."""
     changed: list[str] = []
     for file in files:

@@ -22,7 +22,7 @@ _HELP = "Expressions are evaluated; :env shows what is bound, :quit ends."
 _END = "the end of the source"
 
 
-def workflow_repl(file: str | None, tasks: str | None, agent: str | None, *, scripts: bool) -> int:
+def workflow_repl(*, file: str | None, tasks: str | None, agent: str | None, scripts: bool) -> int:
     """Read expressions until the end of the input, and return the exit code."""
     shell = WorkflowShell(Workflow("", **options_of(tasks, agent, scripts=scripts)))
     if file is not None:
