@@ -6,55 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events import (
-    ActorResumed,
-    AgentFallback,
-    AttemptEnded,
-    BudgetWarning,
-    Cancelled,
-    ChildExited,
-    ChildLeaked,
-    ChildRestarting,
-    ChildStarted,
-    ChildStopped,
-    CircuitStateChange,
-    Commanded,
-    Degraded,
-    Event,
-    Failed,
-    Fallback,
-    GaveUp,
-    HookEvent,
-    MailboxPressure,
-    MCPReconnectAttempt,
-    MCPServerDisconnected,
-    MCPServerReconnected,
-    MessageDropped,
-    Observed,
-    OperatorAsked,
-    Recovered,
-    Repaired,
-    Retry,
-    RetryDenied,
-    SessionActive,
-    SessionClosed,
-    SessionPersisted,
-    SessionResumed,
-    SessionTurnEnd,
-    SessionTurnStart,
-    StagePostFired,
-    StagePreFired,
-    StepNotReplayed,
-    StreamResumed,
-    SubtaskFailed,
-    SuppressedError,
-    TaskDecomposed,
-    TaskFinished,
-    TaskHalted,
-    TaskOutputRejected,
-    TaskStarted,
-    UserNotified,
-)
+from holdfast import events
 from holdfast.events.tracker import facts_of
 from holdfast.faults import Fault
 from holdfast.stores.records import NewAudit
@@ -62,59 +14,53 @@ from holdfast.stores.records import NewAudit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.events import Event
     from holdfast.faults import Redactor
     from holdfast.stores.records import AuditClass
 
 __all__ = ["CLASSES", "audit_of"]
 
-CLASSES: Mapping[type[Event], AuditClass] = {
-    Failed: "Fault",
-    Retry: "Retry",
-    RetryDenied: "Retry",
-    Repaired: "Recovery",
-    StreamResumed: "Recovery",
-    Recovered: "Recovery",
-    Fallback: "Fallback",
-    AgentFallback: "Fallback",
-    Degraded: "Fallback",
-    UserNotified: "Fallback",
-    OperatorAsked: "Fault",
-    TaskStarted: "Turn",
-    TaskOutputRejected: "Retry",
-    TaskDecomposed: "Recovery",
-    SubtaskFailed: "Fault",
-    TaskHalted: "Fault",
-    TaskFinished: "Turn",
-    CircuitStateChange: "Circuit",
-    Cancelled: "Cancellation",
-    Commanded: "Command",
-    BudgetWarning: "Budget",
-    MailboxPressure: "Actor",
-    MessageDropped: "Actor",
-    ActorResumed: "Actor",
-    ChildStarted: "Actor",
-    ChildExited: "Actor",
-    ChildRestarting: "Actor",
-    ChildStopped: "Actor",
-    ChildLeaked: "Actor",
-    GaveUp: "Actor",
-    MCPServerDisconnected: "Fault",
-    MCPReconnectAttempt: "Retry",
-    MCPServerReconnected: "Recovery",
-    SuppressedError: "SuppressedError",
-    SessionTurnStart: "Turn",
-    SessionTurnEnd: "Turn",
-    SessionActive: "SessionLifecycle",
-    SessionPersisted: "SessionLifecycle",
-    SessionResumed: "SessionLifecycle",
-    SessionClosed: "SessionLifecycle",
-    StepNotReplayed: "Integrity",
-    StagePreFired: "StageExecution",
-    StagePostFired: "StageExecution",
-    HookEvent: "ToolInvocation",
-    AttemptEnded: "ProviderExchange",
-    Observed: "ProviderExchange",
+_BY_CLASS: Mapping[AuditClass, tuple[type[Event], ...]] = {
+    "Fault": (
+        events.Failed,
+        events.OperatorAsked,
+        events.SubtaskFailed,
+        events.TaskHalted,
+        events.MCPServerDisconnected,
+    ),
+    "Retry": (events.Retry, events.RetryDenied, events.TaskOutputRejected, events.MCPReconnectAttempt),
+    "Recovery": (
+        events.Repaired,
+        events.StreamResumed,
+        events.Recovered,
+        events.TaskDecomposed,
+        events.MCPServerReconnected,
+    ),
+    "Fallback": (events.Fallback, events.AgentFallback, events.Degraded, events.UserNotified),
+    "Turn": (events.TaskStarted, events.TaskFinished, events.SessionTurnStart, events.SessionTurnEnd),
+    "Circuit": (events.CircuitStateChange,),
+    "Cancellation": (events.Cancelled,),
+    "Command": (events.Commanded,),
+    "Budget": (events.BudgetWarning,),
+    "Actor": (
+        events.MailboxPressure,
+        events.MessageDropped,
+        events.ActorResumed,
+        events.ChildStarted,
+        events.ChildExited,
+        events.ChildRestarting,
+        events.ChildStopped,
+        events.ChildLeaked,
+        events.GaveUp,
+    ),
+    "SuppressedError": (events.SuppressedError,),
+    "SessionLifecycle": (events.SessionActive, events.SessionPersisted, events.SessionResumed, events.SessionClosed),
+    "Integrity": (events.StepNotReplayed,),
+    "StageExecution": (events.StagePreFired, events.StagePostFired),
+    "ToolInvocation": (events.HookEvent,),
+    "ProviderExchange": (events.AttemptEnded, events.Observed),
 }
+CLASSES: Mapping[type[Event], AuditClass] = {kind: name for name, kinds in _BY_CLASS.items() for kind in kinds}
 """The class of each kind of event. A call to a tool is a ToolInvocation instead."""
 
 
@@ -130,7 +76,7 @@ def audit_of(event: Event, redactor: Redactor, *, otherwise: str = "", correlati
     if isinstance(fault, Fault):
         # Auditors search by code and class, so these fields are at the top and not inside the fault.
         payload |= {"code": fault.code, "class": fault.entry.classed, "severity": fault.severity.value}
-    elif isinstance(event, CircuitStateChange) and event.reason is not None:
+    elif isinstance(event, events.CircuitStateChange) and event.reason is not None:
         payload["code"] = event.reason
     if not correlation:
         facts.pop("run", None)
@@ -143,6 +89,6 @@ def audit_of(event: Event, redactor: Redactor, *, otherwise: str = "", correlati
 
 
 def _class_of(event: Event) -> AuditClass:
-    if isinstance(event, AttemptEnded | Observed) and event.operation.startswith("tool:"):
+    if isinstance(event, events.AttemptEnded | events.Observed) and event.operation.startswith("tool:"):
         return "ToolInvocation"
     return CLASSES[type(event)]

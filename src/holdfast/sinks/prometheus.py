@@ -6,6 +6,7 @@ the catalog and our own fixed words. A label is never a run, a session or a text
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast import options
@@ -123,48 +124,27 @@ class _Counts:
         self._failing: Tracker[bool] = Tracker()
         """Operations in which something failed. A separate event reports their end, so a good attempt does not count as the end."""
         self._collectors: list[Any] = []
-        self._operations = self._series(
-            prometheus.Counter, "operations", "Operations by how they ended", "target", "outcome"
+        self._operations = self._counter("operations", "Operations by how they ended", "target", "outcome")
+        self._attempts = self._counter(
+            "attempts", "Attempts that ended, by code of the failure or OK", "target", "code"
         )
-        self._attempts = self._series(
-            prometheus.Counter, "attempts", "Attempts that ended, by code of the failure or OK", "target", "code"
+        self._failures = self._counter("give_ups", "Operations given up, by code", "target", "code")
+        self._denied = self._counter(
+            "retries_denied", "Retries that the quota, budget or deadline denied", "target", "because"
         )
-        self._failures = self._series(prometheus.Counter, "give_ups", "Operations given up, by code", "target", "code")
-        self._denied = self._series(
-            prometheus.Counter,
-            "retries_denied",
-            "Retries that the quota, budget or deadline denied",
-            "target",
-            "because",
-        )
-        self._fallbacks = self._series(prometheus.Counter, "fallbacks", "Fallback steps tried", "target")
-        self._waited = self._series(
-            prometheus.Counter, "retry_wait_seconds", "Seconds of waiting before retries", "target"
-        )
+        self._fallbacks = self._counter("fallbacks", "Fallback steps tried", "target")
+        self._waited = self._counter("retry_wait_seconds", "Seconds of waiting before retries", "target")
+        recovery = partial(prometheus.Histogram, buckets=_BUCKETS)
         self._recovery = self._series(
-            prometheus.Histogram,
-            "recovery_seconds",
-            "Seconds from the first failure to success",
-            "target",
-            buckets=_BUCKETS,
+            recovery, "recovery_seconds", "Seconds from the first failure to success", "target"
         )
-        self._changes = self._series(prometheus.Counter, "circuit_changes", "Changes of circuits", "circuit", "to")
-        self._state = self._series(prometheus.Gauge, "circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open", "circuit")  # fmt: skip
-
-        self._observed = self._series(
-            prometheus.Counter,
-            "observed_calls",
-            "Plain calls of observe mode, by how they ended and what recovery would have done",
-            "target",
-            "outcome",
-            "would",
-        )
-        self._harmed = self._series(
-            prometheus.Counter,
-            "observed_harmed",
-            "Answered plain calls of observe mode that would have been worse off with recovery",
-            "target",
-        )
+        self._changes = self._counter("circuit_changes", "Changes of circuits", "circuit", "to")
+        states = "State of a circuit: 0 closed, 1 half-open, 2 open"
+        self._state = self._series(prometheus.Gauge, "circuit_state", states, "circuit")
+        observed = "Plain calls of observe mode, by how they ended and what recovery would have done"
+        self._observed = self._counter("observed_calls", observed, "target", "outcome", "would")
+        harmed = "Answered plain calls of observe mode that would have been worse off with recovery"
+        self._harmed = self._counter("observed_harmed", harmed, "target")
 
     def handlers(self) -> dict[type[Event], Callable[[Any], object]]:
         return {
@@ -240,9 +220,12 @@ class _Counts:
         self._operations(target, outcome).inc()
         return target
 
-    def _series(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Callable[..., Any]:
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Any]:
+        return self._series(prometheus.Counter, name, text, *labels)
+
+    def _series(self, kind: Any, name: str, text: str, *labels: str) -> Callable[..., Any]:
         """Register a metric; return a function that returns the series of given labels and remembers it."""
-        metric = kind(f"holdfast_{name}", text, labels, registry=self._registry, **options)
+        metric = kind(f"holdfast_{name}", text, labels, registry=self._registry)
         self._collectors.append(metric)
         # The library's own lookup takes a lock for every call.
         known: dict[tuple[str, ...], Any] = {}
