@@ -199,7 +199,7 @@ class RecoveringQuery:
         return f"recovering({self.query!r}, name={self.name!r})"
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueryBegun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A query has begun: the id of its conversation, or its result if it had none."""
 
     session: str = ""
@@ -308,7 +308,7 @@ class _Run:
         self._key = ""
         self._live: _Live | None = None
         """The query that `begin` has made and `finish` reads."""
-        self._begun: Begun | None = None
+        self._begun: QueryBegun | None = None
         """What `begin` returned, without a session."""
         self._conversation = ""
         self._operation: Operation | None = None
@@ -381,7 +381,7 @@ class _Run:
     # --- the two steps. Their names and arguments are stored, so they never change. ---
 
     @tool(effect="unsafe")
-    async def begin(self, agent: str, prompt: Any) -> Begun:
+    async def begin(self, agent: str, prompt: Any) -> QueryBegun:
         """Make the query and return the id of its conversation, or its result if it had none."""
         del agent
         self._has_seen_all = True
@@ -390,12 +390,12 @@ class _Run:
             while await self._read(live):
                 if live.report.session and not live.report.ended:
                     self._live = live
-                    return Begun(session=live.report.session)
+                    return QueryBegun(session=live.report.session)
         finally:
             # A query that has an id goes on while the id is stored.
             if self._live is not live:
                 await _close(live)
-        return Begun(result=await self._conclude(live))
+        return QueryBegun(result=await self._conclude(live))
 
     async def finish(self, agent: str, conversation: str) -> dict[str, Any]:
         """Read the rest of the query, or make another one that goes on."""

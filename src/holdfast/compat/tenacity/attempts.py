@@ -1,16 +1,14 @@
 """The attempts of one call or block, and the steps between them: a driver of `Operation` with tenacity's rules.
 
 Hooks, conditions, waits and the sleep are the user's functions, sync or async. `CallAttempts.advance` is a generator, so that it
-is written once for sync and async. It yields the value that a user's function returned. `run` sends the value back as
-it is; `run_async` awaits it first.
+is written once for sync and async: it yields what a user's function returned.
 
 Invariant: a hook that raises changes nothing; cancellation is never swallowed; every attempt is settled exactly once.
 """
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from holdfast.compat.tenacity.state import RetryAction, RetryCallState, TryAgain
 from holdfast.compat.tenacity.stop import most_attempts, why_stopped
@@ -24,19 +22,17 @@ from holdfast.runtime.operation.drivers import begin_limit, leave
 from holdfast.runtime.operation.operation import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
     from contextvars import Token
     from types import TracebackType
 
+    from holdfast._steps import Steps
     from holdfast.compat.tenacity.state import Future, RetryObject, Statistics
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.limits import TimeLimit
     from holdfast.runtime.operation.plan import Plan
 
-__all__ = ["AttemptManager", "CallAttempts", "Steps", "run", "run_async"]
-
-Steps: TypeAlias = "Generator[Any, Any, Any]"
-"""A generator that yields the return values of the user's functions. The runner sends each awaited value back."""
+__all__ = ["AttemptManager", "CallAttempts"]
 
 
 class CallAttempts:
@@ -67,7 +63,7 @@ class CallAttempts:
         self._statistics = statistics
         statistics.show(self.state)
 
-    def advance(self) -> Steps:
+    def advance(self) -> Steps[Any]:
         """Judge the last attempt. If another attempt is due, wait and begin it."""
         try:
             if self.state.outcome is not None:
@@ -102,7 +98,7 @@ class CallAttempts:
         self.over = True
         self.op.stopped(stop)
 
-    def _begin(self) -> Steps:
+    def _begin(self) -> Steps[Any]:
         try:
             self.op.admit()
         except HoldfastError as rejected:
@@ -112,7 +108,7 @@ class CallAttempts:
             return
         yield from self._run_hook("before", self._retrying.before)
 
-    def _judge(self) -> Steps:
+    def _judge(self) -> Steps[Any]:
         outcome = self.state.outcome
         assert outcome is not None
         retrying = self._retrying
@@ -140,7 +136,7 @@ class CallAttempts:
             self.op.failed(error, GiveUp(Reason.UNWANTED))
             self._end(error=error)
 
-    def _decide(self) -> Steps:
+    def _decide(self) -> Steps[Any]:
         state, retrying = self.state, self._retrying
         # This comes before `stop`, as in tenacity, because `stop_before_delay` reads `upcoming_sleep`.
         wait = yield from self._evaluate("wait", retrying.wait, otherwise=None)
@@ -176,7 +172,7 @@ class CallAttempts:
             self.error = rejected
             return None
 
-    def _give_up(self, outcome: Future) -> Steps:
+    def _give_up(self, outcome: Future) -> Steps[Any]:
         retrying = self._retrying
         if retrying.retry_error_callback is not None:
             self._end(answer=(yield retrying.retry_error_callback(self.state)))
@@ -190,7 +186,7 @@ class CallAttempts:
             failure.__dict__.update({name: source.__dict__[name] for name in kept if name in source.__dict__})
         self._end(error=(outcome.underlying() or failure) if retrying.reraise else failure)
 
-    def _rest(self, delay: float) -> Steps:
+    def _rest(self, delay: float) -> Steps[Any]:
         state = self.state
         state.next_action = RetryAction(delay)
         state.idle_for += delay
@@ -205,14 +201,14 @@ class CallAttempts:
 
     # --- the user's functions ---
 
-    def _evaluate(self, option: str, fn: Callable[[RetryCallState], Any], *, otherwise: Any) -> Steps:
+    def _evaluate(self, option: str, fn: Callable[[RetryCallState], Any], *, otherwise: Any) -> Steps[Any]:
         try:
             return (yield fn(self.state))
         except Exception as broken:  # noqa: BLE001 - a broken hook must not change the call's outcome (R25)
             self._report(option, fn, broken)
             return otherwise
 
-    def _run_hook(self, option: str, hook: Callable[[RetryCallState], Any] | None) -> Steps:
+    def _run_hook(self, option: str, hook: Callable[[RetryCallState], Any] | None) -> Steps[Any]:
         if hook is not None:
             yield from self._evaluate(option, hook, otherwise=None)
 
@@ -290,29 +286,3 @@ class AttemptManager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         return self.__exit__(kind, error, trace)
-
-
-def run(steps: Steps) -> None:
-    """Run the steps in a thread. The user's functions are all sync here, so their values go back as they are."""
-    try:
-        answer = next(steps)
-        while True:
-            answer = steps.send(answer)
-    except StopIteration:
-        return
-
-
-async def run_async(steps: Steps) -> None:
-    """Run the steps in a task and await every awaitable they yield."""
-    try:
-        answer = next(steps)
-        while True:
-            if inspect.isawaitable(answer):
-                try:
-                    answer = await answer
-                except BaseException as error:  # noqa: BLE001 - the steps know which function failed
-                    answer = steps.throw(error)
-                    continue
-            answer = steps.send(answer)
-    except StopIteration:
-        return

@@ -12,9 +12,10 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypedDict, TypeVar, overload
 
+from holdfast._steps import finish, finish_async
 from holdfast.compat.tenacity import nap
 from holdfast.compat.tenacity.after import after_nothing
-from holdfast.compat.tenacity.attempts import AttemptManager, CallAttempts, run, run_async
+from holdfast.compat.tenacity.attempts import AttemptManager, CallAttempts
 from holdfast.compat.tenacity.before import Hook, before_nothing
 from holdfast.compat.tenacity.retry import Condition, retry_base, retry_if_exception_type
 from holdfast.compat.tenacity.state import RetryCallState, RetryError, RetryObject, Statistics
@@ -207,7 +208,7 @@ class Retrying(BaseRetrying):
         attempts = CallAttempts(self, plan, statistics, fn, args, kwargs)
         try:
             while True:
-                run(attempts.advance())
+                finish(attempts.advance())
                 if attempts.over:
                     return _result(attempts)
                 with AttemptManager(attempts.state, attempts):
@@ -225,7 +226,7 @@ class Retrying(BaseRetrying):
         attempts = CallAttempts(self, self._plan, self._statistics)
         try:
             while True:
-                run(attempts.advance())
+                finish(attempts.advance())
                 if attempts.over:
                     _result(attempts)
                     return
@@ -278,7 +279,7 @@ class AsyncRetrying(BaseRetrying):
         attempts = CallAttempts(self, plan, statistics, fn, args, kwargs)
         try:
             while True:
-                await run_async(attempts.advance())
+                await finish_async(attempts.advance())
                 if attempts.over:
                     return _result(attempts)
                 with AttemptManager(attempts.state, attempts, limited=True):
@@ -315,7 +316,7 @@ class _AsyncLoop:
             if plain is None:
                 raise StopAsyncIteration
             return plain
-        await run_async(attempts.advance())
+        await finish_async(attempts.advance())
         if attempts.over:
             if isinstance(attempts.error, StopAsyncIteration):
                 # If StopAsyncIteration were raised from here, the loop would end as if the block had succeeded.

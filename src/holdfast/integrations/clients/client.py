@@ -15,6 +15,7 @@ from copy import copy as copy_object
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
+from holdfast._steps import Steps, finish, finish_async
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.clients.exchange import Exchange, named_retries, with_limit, without_retries
@@ -162,13 +163,13 @@ def _take_over(pool: ClientPool, index: int = 0) -> Any:
     is_sync = isinstance(head, pool.sdk.sync)
     for member in pool.members:
         client = member.client
-        client.request = _request(pool, member) if is_sync else _request_async(pool, member)
+        client.request = _request(pool, member, is_sync=is_sync)
         client.copy = client.with_options = _copy(pool, member)
         setattr(client, _POOL, pool)
         _add_hook(client, note_limits if is_sync else note_limits_async)
     # The caller has only the first client, so closing it closes them all.
     if pool.several:
-        head.close = _close(pool) if is_sync else _close_async(pool)
+        head.close = _twin(partial(_close, pool), is_sync=is_sync)
     return head
 
 
@@ -178,72 +179,60 @@ def _add_hook(client: Any, hook: Callable[[Any], Any]) -> None:
         hooks.append(hook)
 
 
-def _request(pool: ClientPool, first: PoolMember) -> Callable[..., Any]:
-    def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
+def _request(pool: ClientPool, first: PoolMember, *, is_sync: bool) -> Callable[..., Any]:
+    """Return the `request` of a client that recovers."""
+    blocks, opens, drives = (finish, open_stream, drive) if is_sync else (finish_async, open_stream_async, drive_async)
+
+    def steps(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Steps[Any]:
         keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
         if keys.plan().off:
             plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
-            return plain.send(stream=stream, stream_cls=stream_cls)
+            return (yield blocks(plain.steps(is_sync=is_sync, stream=stream, stream_cls=stream_cls)))
+
+        def sent(op: Operation) -> Steps[Any]:
+            member, given = keys.member, keys.options
+            # The variable is set for this request only. A response to a nested call must not count for this key.
+            token = SENDING.set(keys.sends(op if is_sync else None))
+            try:
+                if is_sync:
+                    given = with_limit(op.limit(), given, member.client)
+                return keys.received((yield member.send(cast_to, given, stream=stream, stream_cls=stream_cls)), op)
+            finally:
+                SENDING.reset(token)
+                keys.ends()
 
         def send(op: Operation) -> Any:
-            member = keys.member
-            # The variable is set for this request only. A response to a nested call must not count for this key.
-            token = SENDING.set(keys.sends(op))
-            try:
-                limited = with_limit(op.limit(), keys.options, member.client)
-                return keys.received(member.send(cast_to, limited, stream=stream, stream_cls=stream_cls), op)
-            finally:
-                SENDING.reset(token)
-                keys.ends()
+            return blocks(sent(op))
 
         exchange = partial(_exchange, keys, cast_to)
         if stream:
             dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
-            return open_stream(keys.stream_of(dialect), send, exchange)
+            return (yield opens(keys.stream_of(dialect), send, exchange))
         op = Operation(keys.plan(), keys)
+
+        def attempt() -> Steps[Any]:
+            response = yield from sent(op)
+            return (yield from exchange().checked(response))
+
         try:
-            return drive(op, lambda: exchange().checked(send(op)), (), {})
+            return (yield drives(op, lambda: blocks(attempt()), (), {}))
         except HoldfastError as error:
             exchange().make_sdk_error(error)
             raise
 
-    return request
+    return _twin(steps, is_sync=is_sync)
 
 
-def _request_async(pool: ClientPool, first: PoolMember) -> Callable[..., Any]:
-    async def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
-        if keys.plan().off:
-            plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
-            return await plain.send_async(stream=stream, stream_cls=stream_cls)
+def _twin(steps: Callable[..., Steps[Any]], *, is_sync: bool) -> Callable[..., Any]:
+    """Return a function that runs steps in a thread, or an async function that runs them in a task."""
 
-        async def send(op: Operation) -> Any:
-            member = keys.member
-            token = SENDING.set(keys.sends())
-            try:
-                answer = await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
-                return keys.received(answer, op)
-            finally:
-                SENDING.reset(token)
-                keys.ends()
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        return finish(steps(*args, **kwargs))
 
-        exchange = partial(_exchange, keys, cast_to)
+    async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        return await finish_async(steps(*args, **kwargs))
 
-        if stream:
-            dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
-            return await open_stream_async(keys.stream_of(dialect), send, exchange)
-        op = Operation(keys.plan(), keys)
-
-        async def attempt() -> Any:
-            return await exchange().checked_async(await send(op))
-
-        try:
-            return await drive_async(op, attempt, (), {})
-        except HoldfastError as error:
-            exchange().make_sdk_error(error)
-            raise
-
-    return request
+    return blocking if is_sync else awaiting
 
 
 def _dialect(sdk: Sdk, cast_to: Any) -> StreamDialect:
@@ -282,20 +271,9 @@ def _changed(member: PoolMember, changes: dict[str, Any], given: int | None) -> 
     return PoolMember(member.index, client, member.credential, member.retries if given is None else given)
 
 
-def _close(pool: ClientPool) -> Callable[[], None]:
-    def close() -> None:
-        for member in pool.members:
-            type(member.client).close(member.client)
-
-    return close
-
-
-def _close_async(pool: ClientPool) -> Callable[[], Any]:
-    async def close() -> None:
-        for member in pool.members:
-            await type(member.client).close(member.client)
-
-    return close
+def _close(pool: ClientPool) -> Steps[None]:
+    for member in pool.members:
+        yield type(member.client).close(member.client)
 
 
 # --- clients for frameworks, which do the recovery themselves ---
@@ -316,38 +294,24 @@ def checked_client(client: C, sdk: Sdk, runtime: Runtime | None = None, retries:
         # Frameworks sometimes make a copy without retries for one call. This client has no retries already.
         return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk, runtime, own)
 
-    is_sync = isinstance(checked, sdk.sync)
-    checks = _checked_request if is_sync else _checked_request_async
-    checked.request = checks(checked, sdk, runtime, own)
+    checked.request = _twin(_checked_request(checked, sdk, runtime, own), is_sync=isinstance(checked, sdk.sync))
     checked.copy = checked.with_options = copy
     result: C = checked
     return result
 
 
-def _checked_request(client: Any, sdk: Sdk, runtime: Runtime | None, retries: int) -> Any:
-    send = client.request
+def _checked_request(client: Any, sdk: Sdk, runtime: Runtime | None, retries: int) -> Callable[..., Steps[Any]]:
+    send, check = client.request, check_end if isinstance(client, sdk.sync) else check_end_async
 
-    def request(cast_to: Any, options: Any, **how: Any) -> Any:
+    def steps(cast_to: Any, options: Any, **how: Any) -> Steps[Any]:
         if not _recovers(runtime):
-            return send(cast_to, with_own_retries(options, retries), **how)
-        answer = send(cast_to, options, **how)
-        is_stream = check_end(answer, _dialect(sdk, cast_to))
-        return answer if is_stream else Exchange(sdk, client, cast_to, options).checked(answer)
+            return (yield send(cast_to, with_own_retries(options, retries), **how))
+        answer = yield send(cast_to, options, **how)
+        if check(answer, _dialect(sdk, cast_to)):
+            return answer
+        return (yield from Exchange(sdk, client, cast_to, options).checked(answer))
 
-    return request
-
-
-def _checked_request_async(client: Any, sdk: Sdk, runtime: Runtime | None, retries: int) -> Any:
-    send = client.request
-
-    async def request(cast_to: Any, options: Any, **how: Any) -> Any:
-        if not _recovers(runtime):
-            return await send(cast_to, with_own_retries(options, retries), **how)
-        answer = await send(cast_to, options, **how)
-        is_stream = check_end_async(answer, _dialect(sdk, cast_to))
-        return answer if is_stream else await Exchange(sdk, client, cast_to, options).checked_async(answer)
-
-    return request
+    return steps
 
 
 def _recovers(runtime: Runtime | None) -> bool:

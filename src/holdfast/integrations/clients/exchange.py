@@ -9,7 +9,6 @@ Invariant: only a copy of a request is changed. A raw response is read once, bec
 from __future__ import annotations
 
 import copy
-import inspect
 import sys
 from collections.abc import Mapping
 from math import ceil
@@ -32,6 +31,7 @@ from holdfast.runtime.failures.request_search import exceptions_of, is_unsent
 from holdfast.runtime.operation.errors import named_end
 
 if TYPE_CHECKING:
+    from holdfast._steps import Steps
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect
     from holdfast.policies.models.quote import Quote
@@ -282,15 +282,9 @@ class Exchange:
         self.cast_to = cast_to
         self.options = options
 
-    def checked(self, response: Any) -> Any:
-        """Return the response; raise if it is a failure."""
-        self._check(response.parse() if self._is_raw(response) else response)
-        return response
-
-    async def checked_async(self, response: Any) -> Any:
-        """The same as `checked`, for async clients, whose raw responses may have to be awaited."""
-        answer = response.parse() if self._is_raw(response) else response
-        self._check(await answer if inspect.isawaitable(answer) else answer)
+    def checked(self, response: Any) -> Steps[Any]:
+        """Return the response; raise if it is a failure. A raw response of an async client may have to be awaited."""
+        self._check((yield response.parse() if self._is_raw(response) else response))
         return response
 
     def failure_in(self, response: Any) -> Exception | None:

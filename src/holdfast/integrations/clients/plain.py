@@ -17,6 +17,7 @@ from holdfast.runtime.operation.operation import Operation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast._steps import Steps
     from holdfast.integrations.clients.pool import KeyChoice
     from holdfast.runtime.operation.observation import Observation
     from holdfast.runtime.streams.flow import StreamDialect
@@ -54,36 +55,20 @@ class PlainCall:
         keys.observes = True
         self._op = None if self._plan.bare else Operation(self._plan, keys)
 
-    def send(self, **how: Any) -> Any:
+    def steps(self, *, is_sync: bool, **how: Any) -> Steps[Any]:
         """Make the call and return what it returns, an SDK's stream or an answer."""
         if self._op is None:
-            return self._member.send(*self._request, **how)
-        self._begin(_note_request)
+            return (yield self._member.send(*self._request, **how))
+        self._begin(_note_request if is_sync else _note_request_async)
         token = SENDING.set(self)
         try:
-            answer = self._member.send(*self._request, **how)
+            answer = yield self._member.send(*self._request, **how)
         except BaseException as error:
             self._op.failed(error)
             raise
         finally:
             SENDING.reset(token)
-        self._end(answer, observe)
-        return answer
-
-    async def send_async(self, **how: Any) -> Any:
-        """The same as `send`, in a task."""
-        if self._op is None:
-            return await self._member.send(*self._request, **how)
-        self._begin(_note_request_async)
-        token = SENDING.set(self)
-        try:
-            answer = await self._member.send(*self._request, **how)
-        except BaseException as error:
-            self._op.failed(error)
-            raise
-        finally:
-            SENDING.reset(token)
-        self._end(answer, observe_async)
+        self._end(answer, observe if is_sync else observe_async)
         return answer
 
     def _begin(self, hook: Callable[[Any], Any]) -> None:

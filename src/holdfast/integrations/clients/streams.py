@@ -204,11 +204,13 @@ def _nothing() -> None:
     """There is no stream yet."""
 
 
-class _SdkStream(BlockingStream[Any]):
-    """A stream whose errors the SDK's users can catch."""
+class _OfSdk:
+    """What the streams of both kinds know beside the stream machine: the SDK's errors, and the stream that the caller has."""
+
+    _source: Any
 
     def __init__(self, of: StreamOf[Any, Any], exchange: Callable[[], Exchange]) -> None:
-        super().__init__(of)
+        super().__init__(of)  # type: ignore[call-arg] # that of the stream beside it
         self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
@@ -223,7 +225,11 @@ class _SdkStream(BlockingStream[Any]):
     def source_closed(self) -> None:
         # Between two attempts, whatever still reads the last response may close it, too.
         if self._source is not None or self.events is None or not self.events.is_read:
-            super().source_closed()
+            super().source_closed()  # type: ignore[misc] # as above
+
+
+class _SdkStream(_OfSdk, BlockingStream[Any]):
+    """A stream whose errors the SDK's users can catch."""
 
     def open(self) -> Any:
         try:
@@ -240,26 +246,8 @@ class _SdkStream(BlockingStream[Any]):
             raise
 
 
-class _AsyncSdkStream(Stream[Any]):
+class _AsyncSdkStream(_OfSdk, Stream[Any]):
     """The same as `_SdkStream`, in a task."""
-
-    def __init__(self, of: StreamOf[Any, Any], exchange: Callable[[], Exchange]) -> None:
-        super().__init__(of)
-        self._exchange = exchange
-        self.given: Callable[[], Any] = _nothing
-        """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
-        self.events: _Events | None = None
-        """The events of the latest attempt."""
-
-    def other_than(self, closed: Any) -> Any:
-        """Return the HTTP response that is read now, if it is not the one that was closed; else None."""
-        response = getattr(self._source, "response", None)
-        return None if response is closed else response
-
-    def source_closed(self) -> None:
-        # Between two attempts, whatever still reads the last response may close it, too.
-        if self._source is not None or self.events is None or not self.events.is_read:
-            super().source_closed()
 
     async def open(self) -> Any:
         try:

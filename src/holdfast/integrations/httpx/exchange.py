@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import httpx
     import httpx2
 
+    from holdfast._steps import Steps
     from holdfast.faults import Fault
     from holdfast.policies import Effect
     from holdfast.runtime.operation.operation import Operation
@@ -77,7 +78,6 @@ __all__ = [
     "make_library_error",
     "may_repeat",
     "read",
-    "read_async",
     "with_limit",
 ]
 
@@ -312,7 +312,7 @@ def limit_body(response: Any, op: Operation, request: Any) -> None:
         response.stream = _LimitedBody(response.stream, op, request)
 
 
-def read(response: Any, *, whole: bool) -> bytes | None:
+def read(response: Any, *, whole: bool, is_sync: bool) -> Steps[bytes | None]:
     """Read the first bytes of a body, or all of it, and put them back. Return the body if it was read to its end.
 
     The first bytes are read here because, if the connection is lost before them, another attempt can still be made.
@@ -322,39 +322,19 @@ def read(response: Any, *, whole: bool) -> bytes | None:
         return bytes(response.content)
     source = response.stream
     held: list[bytes] = []
-    rest = iter(source)
+    rest: Any = iter(source) if is_sync else aiter(source)
+    kind, following, close = (_Rest, next, source.close) if is_sync else (_AsyncRest, anext, source.aclose)
     try:
-        for chunk in rest:
+        while (chunk := (yield following(rest, None))) is not None:
             held.append(chunk)
             if _enough(held, whole=whole):
-                response.stream = _Rest(held, rest, source)
+                response.stream = kind(held, rest, source)
                 return None
     except BaseException:
-        source.close()
+        yield close()
         raise
-    source.close()
-    response.stream = _Rest(held, rest, source)
-    return b"".join(held)
-
-
-async def read_async(response: Any, *, whole: bool) -> bytes | None:
-    """The same as `read`, in a task."""
-    if hasattr(response, "_content"):
-        return bytes(response.content)
-    source = response.stream
-    held: list[bytes] = []
-    rest = aiter(source)
-    try:
-        async for chunk in rest:
-            held.append(chunk)
-            if _enough(held, whole=whole):
-                response.stream = _AsyncRest(held, rest, source)
-                return None
-    except BaseException:
-        await source.aclose()
-        raise
-    await source.aclose()
-    response.stream = _AsyncRest(held, rest, source)
+    yield close()
+    response.stream = kind(held, rest, source)
     return b"".join(held)
 
 

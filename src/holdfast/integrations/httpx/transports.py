@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast import options
+from holdfast._steps import finish, finish_async
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.clients.exchange import limit_reads
 from holdfast.integrations.httpx.exchange import (
@@ -28,7 +29,6 @@ from holdfast.integrations.httpx.exchange import (
     make_library_error,
     may_repeat,
     read,
-    read_async,
     with_limit,
 )
 from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_sync_hedge, warn_of_transport
@@ -40,6 +40,9 @@ from holdfast.runtime.operation.plan import Plan, PlanCache
 from holdfast.runtime.operation.responses import give_up_on
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast._steps import Steps
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
 
@@ -79,7 +82,16 @@ class _Recovery:
         plan = self._plans.get(self.name or _address(request.url), effect, limited_as(request))
         return None if plan.bare else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
 
-    def hands_over(self, response: Any, op: Operation) -> bool:
+    def judged(self, response: Any, op: Operation, *, is_sync: bool) -> Steps[Any]:
+        """Return a response for the caller; raise `FailedResponse` if it is a failure."""
+        if self._hands_over(response, op):
+            return response
+        body = yield from read(response, whole=is_failure(response), is_sync=is_sync)
+        if is_failure(response) and body is not None:
+            raise failure_in(response, body, op.plan)
+        return response
+
+    def _hands_over(self, response: Any, op: Operation) -> bool:
         """Whether the caller gets a response with its headers, as from the transport inside, and not with its first bytes."""
         if is_failure(response):
             return False
@@ -109,13 +121,20 @@ def _address(url: Any) -> str:
     return url.host if url.port is None else f"{url.host}:{url.port}"
 
 
-def _note_response(op: Operation, response: Any) -> None:
-    """Note how a plain request ended. Its body is not read, so only the status and the headers say what failed."""
+def _observed(op: Operation, request: Any, send: Callable[[Any], Any]) -> Steps[Any]:
+    """Send a plain request and note how it ended. Its body is not read, so only the status and the headers say what failed."""
+    op.admit()
+    try:
+        response = yield send(request)
+    except BaseException as error:
+        op.failed(error)
+        raise
     observation = op.observation
     if observation is not None and is_failure(response):
         # For the HTTP client it is a response like any other; recovery would have taken it for a failure.
         observation.failed(response)
     op.succeeded(response)
+    return response
 
 
 class RecoveringTransport(Transport):
@@ -159,7 +178,7 @@ class RecoveringTransport(Transport):
         if op is None:
             return self._inside.handle_request(request)
         if op.plan.off:
-            return self._observed(op, request)
+            return finish(_observed(op, request, self._inside.handle_request))
         own = request.extensions
         try:
             return drive(op, self._attempt, (op, request, own), {})
@@ -173,16 +192,6 @@ class RecoveringTransport(Transport):
             # The caller may send the same request again. It must then have its own limit.
             request.extensions = own
 
-    def _observed(self, op: Operation, request: Any) -> Any:
-        op.admit()
-        try:
-            response = self._inside.handle_request(request)
-        except BaseException as error:
-            op.failed(error)
-            raise
-        _note_response(op, response)
-        return response
-
     def _attempt(self, op: Operation, request: Any, own: Any) -> Any:
         # A blocking request cannot be cancelled, so the rest of our time limit becomes the HTTP client's own limit.
         request.extensions = own
@@ -191,12 +200,7 @@ class RecoveringTransport(Transport):
         learn_limits(response, op)
         if named_end(op) is not None:
             limit_reads(response, op)
-        if self._recovery.hands_over(response, op):
-            return response
-        body = read(response, whole=is_failure(response))
-        if is_failure(response) and body is not None:
-            raise failure_in(response, body, op.plan)
-        return response
+        return finish(self._recovery.judged(response, op, is_sync=True))
 
     def close(self) -> None:
         """Close the transport inside."""
@@ -235,7 +239,7 @@ class AsyncRecoveringTransport(AsyncTransport):
         if op is None:
             return await self._inside.handle_async_request(request)
         if op.plan.off:
-            return await self._observed(op, request)
+            return await finish_async(_observed(op, request, self._inside.handle_async_request))
         try:
             response = await drive_async(op, self._attempt, (op, request), {})
         except FailedResponse as failed:
@@ -246,26 +250,11 @@ class AsyncRecoveringTransport(AsyncTransport):
         limit_body(response, op, request)
         return response
 
-    async def _observed(self, op: Operation, request: Any) -> Any:
-        op.admit()
-        try:
-            response = await self._inside.handle_async_request(request)
-        except BaseException as error:
-            op.failed(error)
-            raise
-        _note_response(op, response)
-        return response
-
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
         learn_limits(response, op)
-        if self._recovery.hands_over(response, op):
-            return response
         # The request needs no limit of its own: the driver cancels a task that takes too long.
-        body = await read_async(response, whole=is_failure(response))
-        if is_failure(response) and body is not None:
-            raise failure_in(response, body, op.plan)
-        return response
+        return await finish_async(self._recovery.judged(response, op, is_sync=False))
 
     async def aclose(self) -> None:
         """Close the transport inside."""
