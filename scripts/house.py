@@ -4,6 +4,7 @@
     python scripts/house.py                 the tree of this clone
     python scripts/house.py OTHER_CLONE     another tree, such as a worktree of an earlier commit
     python scripts/house.py --list          also name what each figure counts
+    python scripts/house.py --check         fail if class names are shared beyond those in scripts/house_names.txt
 
 Only the standard library is used, and nothing of the tree is imported, so any commit can be measured with any interpreter.
 """
@@ -61,6 +62,8 @@ PUBLIC_PACKAGES = {
     "holdfast.views",
 }
 OPERATION_NAMES = {"op", "_op", "operation", "flow"}
+MOST_SHARED_NAMES = 59
+"""Names that several classes may have, in all. It only falls: the aim is 30."""
 
 
 class Module:
@@ -147,6 +150,31 @@ def shared_class_names(modules: list[Module]) -> list[str]:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     return sorted(name for name, number in count.items() if number > 1)
+
+
+def reasons_for_names() -> dict[str, str]:
+    """Return the class names that stay with several classes, each with its reason."""
+    lines = Path(__file__).with_name("house_names.txt").read_text(encoding="utf-8").splitlines()
+    pairs = (line.partition(": ") for line in lines if line and not line.startswith("#"))
+    return {name: reason for name, _, reason in pairs}
+
+
+def mistakes_in_names(modules: list[Module]) -> list[str]:
+    """Return what is wrong with the names of several classes: too many, without a reason, or a reason without a name."""
+    shared, reasons = shared_class_names(modules), reasons_for_names()
+    mistakes = [
+        f"{name}: several classes have it, and scripts/house_names.txt has no reason"
+        for name in shared
+        if name not in reasons
+    ]
+    mistakes += [
+        f"{name}: it has a reason in scripts/house_names.txt, and only one class has it"
+        for name in reasons
+        if name not in shared
+    ]
+    if len(shared) > MOST_SHARED_NAMES:
+        mistakes.append(f"{len(shared)} names are shared, more than {MOST_SHARED_NAMES}")
+    return mistakes
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -313,13 +341,14 @@ def main() -> None:
     code, comments = sum(m.code for m in modules), sum(m.comments for m in modules)
     print(f"{'in all':<14}{len(modules):>8}{code:>8}{comments:>10}")
     print()
+    reasons = reasons_for_names()
     lists = {
         "largest knot in the import graph": largest_knot(import_graph(modules)),
         "writers of Operation": writers_of_operation(modules),
         "stream loops": stream_loops(modules),
         "operations and connections as Any": untyped_seams(modules),
         "gerund module names": gerunds(modules),
-        "names of several classes": shared_class_names(modules),
+        "names of several classes": [f"{name:<20}{reasons.get(name, '?')}" for name in shared_class_names(modules)],
         "public names without a docstring": undocumented(modules),
     }
     for what, names in lists.items():
@@ -327,6 +356,8 @@ def main() -> None:
         if "--list" in sys.argv:
             print(*(f"    {name}" for name in names), sep="\n")
     print(f"{'comment density, % of code lines':<36}{100 * comments / code:>6.1f}")
+    if "--check" in sys.argv and (mistakes := mistakes_in_names(modules)):
+        sys.exit("\n".join(mistakes))
     words = avoided_words(modules)
     print(f"{'words for data that say nothing':<36}{sum(words.values()):>6}  {dict(words)}")
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from holdfast.stores import Store
 
-__all__ = ["Finding", "doctor"]
+__all__ = ["CheckResult", "doctor"]
 
 _OPTIONAL = (
     # package, its extra if it has one, what it is for
@@ -69,7 +69,7 @@ _SOON_S = 14 * 86_400.0
 """A token or certificate that ends within this time is worth a warning."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """One thing that was checked."""
 
     what: str
@@ -110,59 +110,59 @@ def doctor(*, as_json: bool) -> Exit:
     return Exit.FAILED if broken else Exit.OK
 
 
-def _summary(findings: list[Finding]) -> str:
+def _summary(findings: list[CheckResult]) -> str:
     states = [finding.state for finding in findings]
     if "failed" in states:
         return "something is broken: see `failed` above"
     return "nothing is broken; what to do about a warning can wait" if "warning" in states else "nothing is broken"
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding("holdfast", "ok", __version__)
+def _versions() -> Iterator[CheckResult]:
+    yield CheckResult("holdfast", "ok", __version__)
     # pip does not install on an older Python. This check is for copies of the source that were put on a path.
     supported = sys.version_info >= (3, 11)
-    yield Finding(
+    yield CheckResult(
         "python",
         "ok" if supported else "failed",
         f"{platform.python_version()} on {platform.system()}",
         "" if supported else "install Python 3.11 or newer",
     )
-    yield Finding("msgspec", "ok", metadata.version("msgspec"))
+    yield CheckResult("msgspec", "ok", metadata.version("msgspec"))
 
 
-def _optional_parts() -> Iterator[Finding]:
+def _optional_parts() -> Iterator[CheckResult]:
     for package, extra, use in _OPTIONAL:
         try:
             version = metadata.version(package)
         except metadata.PackageNotFoundError:
             # Nobody has to install it, so there is nothing to do.
             by_extra = f" (the extra `{extra}`)" if extra else ""
-            yield Finding(package, "info", f"not installed; only needed for {use}{by_extra}")
+            yield CheckResult(package, "info", f"not installed; only needed for {use}{by_extra}")
             continue
         if needed := needed_version(package, version):
             found = f"{version} is older than {needed}, which Holdfast needs for {use}"
-            yield Finding(package, "warning", found, _upgrade(package, extra))
+            yield CheckResult(package, "warning", found, _upgrade(package, extra))
         else:
-            yield Finding(package, "ok", version)
+            yield CheckResult(package, "ok", version)
 
 
 def _upgrade(package: str, extra: str) -> str:
     return install_command(extra, upgrade=True) if extra else f"pip install --upgrade {package}"
 
 
-def _sdk_retries(environment: dict[str, str]) -> Iterator[Finding]:
+def _sdk_retries(environment: dict[str, str]) -> Iterator[CheckResult]:
     # Which clients the programs here make cannot be known, so this is no warning.
     if sentences := own_retries(environment):
         fix = "use recovering(client), which switches them off; around other calls, give the client max_retries=0"
-        yield Finding("sdk retries", "info", "; ".join(sentences), fix)
+        yield CheckResult("sdk retries", "info", "; ".join(sentences), fix)
 
 
-def _clock() -> Iterator[Finding]:
+def _clock() -> Iterator[CheckResult]:
     # Providers sign requests with the time, and Retry-After dates are compared with it.
     now = time.time()
     shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     sane = now >= _OLDEST_SANE_CLOCK
-    yield Finding(
+    yield CheckResult(
         "clock",
         "ok" if sane else "failed",
         shown,
@@ -170,7 +170,7 @@ def _clock() -> Iterator[Finding]:
     )
 
 
-def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
+def _config(folder: Path, environment: dict[str, str]) -> Iterator[CheckResult]:
     yield from _settings(folder, environment)
     for name in _SWITCHES:
         value = environment.get(name)
@@ -178,17 +178,17 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
             continue
         known = value.strip().lower() in _BOOLEANS
         fix = "" if known else "use true or false"
-        yield Finding(name, "ok" if known else "failed", value, fix)
+        yield CheckResult(name, "ok" if known else "failed", value, fix)
     # Only the names are shown. A key must never be printed, not even in part.
     present = [name for name in KEYS if environment.get(name)]
-    yield Finding(
+    yield CheckResult(
         "keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment"
     )
 
 
-def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
+def _settings(folder: Path, environment: dict[str, str]) -> Iterator[CheckResult]:
     if left_out := ignored(environment, None if environment.get("HOLDFAST_CONFIG") else folder):
-        yield Finding(
+        yield CheckResult(
             "ignored", "warning", "; ".join(left_out), "fix the name, or remove what is not meant for Holdfast"
         )
     try:
@@ -199,12 +199,12 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
             problems = [str(problem).removeprefix(f"{what}: ") for problem in error.problems if _place(problem) == what]
             if problems:
                 fix = "fix what is named; `holdfast policy check` shows it as a table"
-                yield Finding(what, "failed", "; ".join(problems), fix)
+                yield CheckResult(what, "failed", "; ".join(problems), fix)
         return
     if config.source == "defaults":
-        yield Finding(_FILE, "info", "none here; the defaults apply")
+        yield CheckResult(_FILE, "info", "none here; the defaults apply")
     else:
-        yield Finding(_FILE, "ok", f"{config.source}, {counted(len(config.targets), 'target')}")
+        yield CheckResult(_FILE, "ok", f"{config.source}, {counted(len(config.targets), 'target')}")
 
 
 def _place(problem: Problem) -> str:
@@ -213,17 +213,17 @@ def _place(problem: Problem) -> str:
     return _VARIABLES if problem.path.startswith("HOLDFAST_") else _FILE
 
 
-def _sqlite() -> Iterator[Finding]:
+def _sqlite() -> Iterator[CheckResult]:
     version = sqlite3.sqlite_version
     if files.is_affected(sqlite3.sqlite_version_info):
         found = f"{version} has the WAL-reset bug: another program that writes to a store's file may lose data"
         fix = "use SQLite 3.51.3 or newer, or let only Holdfast write to the file"
-        yield Finding("sqlite", "warning", found, fix)
+        yield CheckResult("sqlite", "warning", found, fix)
     else:
-        yield Finding("sqlite", "ok", version)
+        yield CheckResult("sqlite", "ok", version)
 
 
-def _store() -> Finding:
+def _store() -> CheckResult:
     """Open the store that programs here use. A file that does not exist is not created."""
     url = default_url()
     fix = "fix what is named, or set HOLDFAST_STORE to another store"
@@ -235,8 +235,8 @@ def _store() -> Finding:
         asyncio.run(_open(store))
     except HoldfastError as error:
         advice = error.fault.entry.suggestions
-        return Finding("store", "failed", f"{shown(url)}: {error.fault.message}", advice[0] if advice else fix)
-    return Finding("store", "ok", f"{shown(url)}: opens for writing, schema version {VERSION}")
+        return CheckResult("store", "failed", f"{shown(url)}: {error.fault.message}", advice[0] if advice else fix)
+    return CheckResult("store", "ok", f"{shown(url)}: opens for writing, schema version {VERSION}")
 
 
 async def _open(store: Store) -> None:
@@ -246,14 +246,14 @@ async def _open(store: Store) -> None:
         pass
 
 
-def _missing_store(path: Path, fix: str) -> Finding:
+def _missing_store(path: Path, fix: str) -> CheckResult:
     folder = next(folder for folder in path.absolute().parents if folder.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return Finding("store", "failed", f"{path} does not exist, and {folder} cannot be written to", fix)
-    return Finding("store", "info", f"{path} does not exist yet; it is created when something is first saved")
+        return CheckResult("store", "failed", f"{path} does not exist, and {folder} cannot be written to", fix)
+    return CheckResult("store", "info", f"{path} does not exist yet; it is created when something is first saved")
 
 
-def _bridge(home: Path) -> Iterator[Finding]:
+def _bridge(home: Path) -> Iterator[CheckResult]:
     """Check what a bridge keeps in this folder: its tokens and its certificate, if it has any."""
     if (home / "tokens.json").exists():
         yield _tokens(home / "tokens.json")
@@ -261,11 +261,11 @@ def _bridge(home: Path) -> Iterator[Finding]:
         yield _certificate(home / "tls")
 
 
-def _tokens(path: Path) -> Finding:
+def _tokens(path: Path) -> CheckResult:
     try:
         records = Tokens(path).all()
     except HoldfastError as error:
-        return Finding("tokens", "failed", error.fault.message, "holdfast tokens list")
+        return CheckResult("tokens", "failed", error.fault.message, "holdfast tokens list")
     now = time.time()
     valid = [record for record in records if record.state(now) == "valid"]
     ending = [
@@ -275,34 +275,34 @@ def _tokens(path: Path) -> Finding:
     ]
     found = f"{path}: {len(valid)} of {counted(len(records), 'token')} valid"
     if ending:
-        return Finding("tokens", "warning", f"{found}; {', '.join(ending)}", "holdfast tokens create NAME")
-    return Finding("tokens", "ok", found)
+        return CheckResult("tokens", "warning", f"{found}; {', '.join(ending)}", "holdfast tokens create NAME")
+    return CheckResult("tokens", "ok", found)
 
 
-def _certificate(folder: Path) -> Finding:
+def _certificate(folder: Path) -> CheckResult:
     # Imported here, because it needs an extra that may be missing.
     try:
         from holdfast.bridge.access.tls import TlsFiles
     except ImportError as error:
-        return Finding("certificate", "info", f"{folder} was not checked: {error}")
+        return CheckResult("certificate", "info", f"{folder} was not checked: {error}")
     files_ = TlsFiles(folder)
     try:
         # A key that others can read is rejected here, and not when the server starts at night.
         read_private(files_.key)
         until = files_.facts().not_after.timestamp()
     except HoldfastError as error:
-        return Finding("certificate", "failed", error.fault.message, "fix what is named, or: holdfast tls rotate")
+        return CheckResult("certificate", "failed", error.fault.message, "fix what is named, or: holdfast tls rotate")
     now = time.time()
     state = "failed" if until <= now else "warning" if until < now + _SOON_S else "ok"
     found = f"{files_.cert}: {'expired' if until <= now else 'valid until'} {_day(until)}"
-    return Finding("certificate", state, found, "" if state == "ok" else "holdfast tls rotate")
+    return CheckResult("certificate", state, found, "" if state == "ok" else "holdfast tls rotate")
 
 
 def _day(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
 
 
-def _pages() -> Iterator[Finding]:
+def _pages() -> Iterator[CheckResult]:
     # The pages are read, not only listed: a wheel built without its data has the folder but no pages.
     missing: list[str] = []
     for code in CODES:
@@ -311,7 +311,7 @@ def _pages() -> Iterator[Finding]:
         except OSError:
             missing.append(code)
     found = f"{len(CODES) - len(missing)} of {len(CODES)} pages"
-    yield Finding(
+    yield CheckResult(
         "catalog",
         "failed" if missing else "ok",
         found,
@@ -319,13 +319,13 @@ def _pages() -> Iterator[Finding]:
     )
 
 
-def _extensions() -> Iterator[Finding]:
+def _extensions() -> Iterator[CheckResult]:
     """Start every installed extension in a separate runtime, and stop it again."""
     # The runtime is separate, because an extension may subscribe to events and must not leave anything behind.
     with Extensions(runtime=Runtime()) as extensions:
         found = [*extensions.started], [*extensions.skipped]
     for described in found[0]:
-        yield Finding(f"extension {described.id}", "ok", f"{described.group}, contract {described.contract}")
+        yield CheckResult(f"extension {described.id}", "ok", f"{described.group}, contract {described.contract}")
     for skipped in found[1]:
         advice = "; ".join(skipped.fault.entry.suggestions)
-        yield Finding(f"extension {skipped.id}", "warning", f"left out: {skipped.fault.message}", advice)
+        yield CheckResult(f"extension {skipped.id}", "warning", f"left out: {skipped.fault.message}", advice)

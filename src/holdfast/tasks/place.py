@@ -19,7 +19,7 @@ from holdfast.tasks.task import DataUsage
 if TYPE_CHECKING:
     from holdfast.tasks.task import Task
 
-__all__ = ["DEPTH", "HARD_DEPTH", "HERE", "Meter", "TaskPlace", "check_depth"]
+__all__ = ["DEPTH", "HARD_DEPTH", "HERE", "TaskPlace", "UsageMeter", "check_depth"]
 
 DEPTH = int(TASK.limits["depth"])
 """How deep subtasks are nested at most, by default."""
@@ -27,12 +27,12 @@ HARD_DEPTH = 10
 """The most that can be configured."""
 
 
-class Meter:
+class UsageMeter:
     """Counts what a task uses in all of its tries, and what the tasks use that it starts."""
 
     __slots__ = ("_around", "usage")
 
-    def __init__(self, around: Meter | None = None) -> None:
+    def __init__(self, around: UsageMeter | None = None) -> None:
         self.usage = DataUsage()
         self._around = around
 
@@ -57,12 +57,12 @@ class TaskPlace(msgspec.Struct, frozen=True):
     """What the tasks above know."""
     slot: PartSlot | None = None
     """Of the part that it is, or is in."""
-    meter: Meter = msgspec.field(default_factory=Meter)
+    meter: UsageMeter = msgspec.field(default_factory=UsageMeter)
     """Of the task that is here."""
 
     def metered(self) -> TaskPlace:
         """Return the place with a meter of its own."""
-        return msgspec.structs.replace(self, meter=Meter(self.meter))
+        return msgspec.structs.replace(self, meter=UsageMeter(self.meter))
 
     def below(self, task: Task, *, background: str = "", is_split: bool = False) -> TaskPlace:
         """Return the place of what `task`, which is here, starts."""
