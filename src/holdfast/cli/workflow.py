@@ -33,7 +33,7 @@ from holdfast.tasks.workflows import (
     CallEnded,
     CallStarted,
     Logged,
-    Waiting,
+    WaitStarted,
     Workflow,
     fork_from_binding,
 )
@@ -172,7 +172,7 @@ class _Run:
                 narrate(f"{position.line}:{position.column} {_strand(strand)}{name} = {text}")
             case Logged(text=text, position=position):
                 narrate(f"{position.line}:{position.column} {text}")
-            case Waiting(seconds=seconds):
+            case WaitStarted(seconds=seconds):
                 narrate(f"waits {seconds:g} s before the next attempt")
 
     def _ended(self, value: Any, session: Session) -> int:

@@ -13,12 +13,12 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import codec
-from holdfast.sessions.later import resumable
 from holdfast.tasks.stages.act import check_agent
 from holdfast.tasks.stages.context import RunState
+from holdfast.tasks.stages.execution import RunFacts
 from holdfast.tasks.stages.run import StageRun
 from holdfast.tasks.stages.stage import Stage
-from holdfast.tasks.workflows.durable import Keeper, SessionKeeper
+from holdfast.tasks.workflows.durable import Keeper, run_in_session
 from holdfast.tools.schema import converted
 from holdfast.tools.toolbox import Toolbox
 from holdfast.workflow.stage_lifecycle import StageEnded
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.tool import ToolContract
-    from holdfast.sessions.later import Origin
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
 
@@ -158,14 +157,10 @@ class StageMachine:
             ended = await self._finish("", _Memory(), None, given, runtime)
         else:
 
-            async def work(key: str) -> MachineEnded | StageError:
-                async def finish(origin: Origin | None) -> MachineEnded | StageError:
-                    keeper = SessionKeeper(session, key, "", origin, runtime)
-                    return await self._finish(key, keeper, session, given, runtime)
+            async def finish(key: str, keeper: Keeper) -> MachineEnded | StageError:
+                return await self._finish(key, keeper, session, given, runtime)
 
-                return await resumable(session, self.run_name, given, key, finish)
-
-            ended = await session.numbered(self.run_name, given, work)
+            ended = await run_in_session(session, self.run_name, given, finish, runtime)
         if isinstance(ended, StageError):
             # It was returned and not raised before, because the run has ended: the next call is another run.
             raise ended
@@ -179,17 +174,8 @@ class StageMachine:
         self, key: str, keeper: Keeper, session: Session | None, context: dict[str, Any], runtime: Runtime
     ) -> MachineEnded | StageError:
         state = RunState(context=context)
-        run = StageRun(
-            self.stages,
-            self._graph,
-            keeper,
-            key=key,
-            session=session,
-            runtime=runtime,
-            tools=self._tools,
-            limit=self._limit,
-            scopes=self._scopes,
-        )
+        facts = RunFacts(self._graph, keeper, key, session, runtime, self._tools)
+        run = StageRun(self.stages, facts, limit=self._limit, scopes=self._scopes)
         aborted = await run.finish(state)
         ended = _ended(state, run)
         return ended if aborted is None else StageError(aborted.fault, ended)

@@ -13,7 +13,7 @@ observation   what a run tells those who watch it
 from __future__ import annotations
 
 from holdfast.tasks.workflows.bindings import StoredBinding, bindings_of, fork_from_binding
-from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Observation, Waiting
+from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Observation, WaitStarted
 from holdfast.tasks.workflows.workflow import Workflow
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Logged",
     "Observation",
     "StoredBinding",
-    "Waiting",
+    "WaitStarted",
     "Workflow",
     "bindings_of",
     "fork_from_binding",

@@ -10,7 +10,7 @@ then the program went on from it; any other failed call is made again. An unsafe
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,11 +20,11 @@ from holdfast.once.outcome import Found, Mark
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.call import as_step
-from holdfast.sessions.later import ask_operator, ends_the_run, wait_later
+from holdfast.sessions.later import ask_operator, ends_the_run, resumable, wait_later
 from holdfast.workflow.values import digest, plain, show
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.tool import ToolContract
@@ -32,13 +32,18 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.workflow.requests import Binding, Bound, CallRequest, Escalate, Later
 
+T = TypeVar("T")
+
 __all__ = [
     "BINDINGS",
     "Ended",
     "Keeper",
     "SessionKeeper",
+    "all_or_first_failure",
+    "constant",
     "ends_the_run",
     "plain_result",
+    "run_in_session",
     "shown_value",
     "unsettled",
 ]
@@ -205,6 +210,61 @@ class SessionKeeper(Keeper):
             origin=self._origin,
             runtime=self._runtime,
         )
+
+
+async def run_in_session(
+    session: Session,
+    name: str,
+    inputs: dict[str, Any],
+    finish: Callable[[str, Keeper], Awaitable[T]],
+    runtime: Runtime,
+    *,
+    program: str = "",
+    ends: Callable[[Exception], bool] = lambda _: False,
+) -> T:
+    """Run a workflow or a stage machine in a session, once per session and inputs. A run that is not over goes on.
+
+    finish: gets the key of the run and its keeper. ends: whether an exception of it ends the run; after another one it goes on.
+    """
+
+    async def work(key: str) -> T:
+        async def go_on(origin: Origin | None) -> T:
+            return await finish(key, SessionKeeper(session, key, program, origin, runtime))
+
+        return await resumable(session, name, inputs, key, go_on, ends=ends)
+
+    return await session.numbered(name, inputs, work)
+
+
+async def all_or_first_failure(
+    work: Sequence[Awaitable[T]], least: type[Exception], *, stops_others: bool = True
+) -> list[T]:
+    """Run all at the same time and return their results. A failure stops the others, if it says so, and is raised when they have ended.
+
+    least: an exception that says less than all others, so that another one is raised if there is one.
+    """
+    if len(work) == 1:
+        return [await work[0]]
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION if stops_others else asyncio.ALL_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    failures = [task.exception() for task in tasks if not task.cancelled()]
+    for failure in sorted(filter(None, failures), key=lambda failure: isinstance(failure, least)):
+        raise failure
+    return [task.result() for task in tasks]
+
+
+def constant(value: T) -> Callable[[], Awaitable[T]]:
+    """Return a function that gives a value, for `Keeper.once`."""
+
+    async def give() -> T:
+        return value
+
+    return give
 
 
 def _record(binding: Binding) -> dict[str, Any]:

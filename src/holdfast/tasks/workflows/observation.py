@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.workflow.syntax import Position
 
-__all__ = ["BindingKept", "CallEnded", "CallStarted", "Logged", "Observation", "Waiting"]
+__all__ = ["BindingKept", "CallEnded", "CallStarted", "Logged", "Observation", "WaitStarted"]
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +59,10 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     position: Position
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitStarted(msgspec.Struct, frozen=True, kw_only=True):
     """`retry` waits before its next attempt."""
 
     seconds: float
 
 
-Observation: TypeAlias = CallStarted | CallEnded | BindingKept | Logged | Waiting
+Observation: TypeAlias = CallStarted | CallEnded | BindingKept | Logged | WaitStarted

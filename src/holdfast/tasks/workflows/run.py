@@ -17,8 +17,16 @@ from holdfast.runtime.budgets.budget import Budget
 from holdfast.runtime.failures.evidence import in_doubt
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.later import is_waiting
-from holdfast.tasks.workflows.durable import Ended, ends_the_run, plain_result, shown_value, unsettled
-from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Waiting
+from holdfast.tasks.workflows.durable import (
+    Ended,
+    all_or_first_failure,
+    constant,
+    ends_the_run,
+    plain_result,
+    shown_value,
+    unsettled,
+)
+from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, WaitStarted
 from holdfast.workflow.requests import Bound, CallRequest, Escalate, Later, Log, Parallel, WaitRequest
 
 if TYPE_CHECKING:
@@ -109,7 +117,7 @@ class WorkflowRun:
                 await self._wait(machine, request.seconds)
             case Later():
                 name = f"{machine.path}later/{machine.number('later')}"
-                self._tell(Waiting(seconds=request.seconds))
+                self._tell(WaitStarted(seconds=request.seconds))
                 await self._keeper.wait_later(name, request)
             case Escalate():
                 name = f"{machine.path}operator/{machine.number('operator')}"
@@ -179,7 +187,7 @@ class WorkflowRun:
 
     async def _wait(self, machine: Machine, seconds: float) -> None:
         async def wait() -> None:
-            self._tell(Waiting(seconds=seconds))
+            self._tell(WaitStarted(seconds=seconds))
             await asyncio.sleep(seconds)
 
         # A delay that is over is not waited for again after a restart.
@@ -219,7 +227,8 @@ class WorkflowRun:
 
         limit = min(request.limit or self._concurrency, self._concurrency, request.count)
         try:
-            await _all_of(limit, work, until=asyncio.ALL_COMPLETED if in_doubt_before else asyncio.FIRST_EXCEPTION)
+            workers = [work() for _ in range(limit)]
+            await all_or_first_failure(workers, _StrandFailed, stops_others=not in_doubt_before)
         except _StrandFailed as stopped:
             return await self._stopped(machine, request, stopped)
         if waiting:
@@ -233,7 +242,7 @@ class WorkflowRun:
                 if strand.startswith(request.path):
                     reason = "another item of the map failed, which stopped it"
                     raise OutcomeUnknownError(unsettled(call, Fault.of("SYS_CANCELLED", reason)).fault)
-            await self._keeper.once(f"{request.path}/stopped-by", _constant(stopped.index))
+            await self._keeper.once(f"{request.path}/stopped-by", constant(stopped.index))
         return machine.fail_strand(stopped.strand)
 
     async def _stopped_by(self, request: Parallel) -> int | None:
@@ -250,31 +259,6 @@ class WorkflowRun:
 
 def _shown(results: dict[int, Any]) -> dict[str, str]:
     return {str(index): shown_value("item", results[index]) for index in sorted(results)[:_MOST_FINISHED]}
-
-
-def _constant(value: Any) -> Callable[[], Awaitable[Any]]:
-    async def give() -> Any:
-        return value
-
-    return give
-
-
-async def _all_of(count: int, work: Callable[[], Awaitable[None]], *, until: str) -> None:
-    """Run `work` so many times at once. The first that fails stops the others, if it says so, and is raised when they have ended."""
-    if count == 1:
-        return await work()
-    tasks = [asyncio.ensure_future(work()) for _ in range(count)]
-    try:
-        await asyncio.wait(tasks, return_when=until)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    failures = [task.exception() for task in tasks if not task.cancelled()]
-    # A failure of the session is more important than one of an item.
-    for failure in sorted(filter(None, failures), key=lambda failure: isinstance(failure, _StrandFailed)):
-        raise failure
-    return None
 
 
 class _Budgets:

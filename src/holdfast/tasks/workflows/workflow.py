@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sessions.later import resumable
-from holdfast.tasks.workflows.durable import Keeper, SessionKeeper, plain_result
+from holdfast.tasks.workflows.durable import Keeper, plain_result, run_in_session
 from holdfast.tasks.workflows.registered import Registered
 from holdfast.tasks.workflows.run import WorkflowRun
 from holdfast.workflow.errors import WorkflowError
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.later import Origin
     from holdfast.sessions.session import Session
     from holdfast.tasks.workflows.observation import Observation
     from holdfast.tasks.workflows.registered import Callables, Scripts
@@ -135,14 +133,14 @@ class Workflow:
         if session is None:
             return await self._finish(Keeper(), None, given, observe)
 
-        async def work(key: str) -> Any:
-            async def finish(origin: Origin | None) -> Any:
-                keeper = SessionKeeper(session, key, self._digest, origin, self._runtime or default_runtime())
-                return await self._finish(keeper, session, given, observe)
+        async def finish(key: str, keeper: Keeper) -> Any:
+            del key
+            return await self._finish(keeper, session, given, observe)
 
-            return await resumable(session, self.run_name, given, key, finish, ends=_is_failure)
-
-        return await session.numbered(self.run_name, given, work)
+        runtime = self._runtime or default_runtime()
+        return await run_in_session(
+            session, self.run_name, given, finish, runtime, program=self._digest, ends=_is_failure
+        )
 
     async def resume(self, session: Session, inputs: Any) -> Any:
         """Go on with a run that was begun in a session: `holdfast.sessions.run_due` does it when its time has come."""
