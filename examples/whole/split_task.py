@@ -45,9 +45,8 @@ async def perform(provider: FaultProvider) -> TaskResult:
             return reply.text
 
         tasks = TaskSystem(by_agent, decomposer=split, change=simpler, concurrency=1)
-        return await tasks.execute_task(
-            Task("Repeat these orders:\n{report}", inputs={"report": REPORT}, context=35, name="orders")
-        )
+        orders = Task("Repeat these orders:\n{report}", inputs={"report": REPORT}, context=35, name="orders")
+        return (await tasks.outcome(orders)).unwrap()
 
 
 def play() -> list[Count]:

@@ -55,13 +55,14 @@ from holdfast.documents.actor import (
     with_retry,
     with_timeout,
 )
+from holdfast.documents.task import TaskSystem
 from holdfast.events import ActorResumed, ChildExited, ChildRestarting, GaveUp, Retry, TaskState, TaskStateChange
 from holdfast.faults import CATALOG, CircuitOpenError, Err, Fault, HoldfastError, InvalidError, Kind
 from holdfast.policies.profiles import ACTOR
 from holdfast.profiles import phase, policy_of
 from holdfast.stores import MemoryStore
 from holdfast.supervision.directive import directive_for
-from holdfast.tasks import Task, TaskResult, TaskSystem
+from holdfast.tasks import Task, TaskResult
 from holdfast.tasks.state import changed
 from holdfast.testing import VirtualClock, forget_targets, run
 from holdfast.views import response as view

@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.documents.task import TaskSystem
 from holdfast.faults import Fault
-from holdfast.tasks import ContextIndex, ContextUse, Status, Task, TaskResult, TaskSystem, XmlOutput
+from holdfast.tasks import ContextIndex, ContextUse, Status, Task, TaskResult, XmlOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,9 @@ from contextlib import suppress
 import pytest
 
 from holdfast import HoldfastError, InvalidError
+from holdfast.documents.task import TaskSystem
 from holdfast.faults import Fault
-from holdfast.tasks import ContextIndex, ContextUse, Status, Task, TaskSystem
+from holdfast.tasks import ContextIndex, ContextUse, Status, Task
 
 
 @pytest.fixture

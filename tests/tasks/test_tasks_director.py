@@ -10,8 +10,9 @@ import pydantic
 import pytest
 
 from holdfast import Budget, Err, InvalidError, Session
+from holdfast.documents.task import TaskSystem
 from holdfast.stores.memory import MemoryStore
-from holdfast.tasks import DirectorLoop, Status, Task, TaskError, TaskSystem
+from holdfast.tasks import DirectorLoop, Status, Task, TaskError
 from holdfast.testing import run as virtual_run
 from holdfast.views import task as view
 

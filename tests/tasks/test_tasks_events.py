@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Fault, HoldfastError, Runtime, Session, Task, TaskSystem
+from holdfast import Fault, HoldfastError, Runtime, Session, Task
+from holdfast.documents.task import TaskSystem
 from holdfast.events import (
     BudgetWarning,
     Cancelled,

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from holdfast import Budget, Runtime, recover
-from holdfast.tasks import Status, Task, TaskSystem
+from holdfast.documents.task import TaskSystem
+from holdfast.tasks import Status, Task
 from holdfast.testing import VirtualClock, run
 
 SECONDS = 0.5

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast import Budget, BudgetError, DeadlineError, Err, HoldfastError, recover
+from holdfast.documents.task import TaskSystem
 from holdfast.events import TaskFinished, decode, encode
 from holdfast.faults import Fault
 from holdfast.runtime.runtime import default_runtime
-from holdfast.tasks import Decomposition, Status, Task, TaskError, TaskResult, TaskSystem, by_items, by_section
+from holdfast.tasks import Decomposition, Status, Task, TaskError, TaskResult, by_items, by_section
 from holdfast.views import task as view
 
 DOC = "# One\nalpha\n\n# Two\nbeta\n\n# Three\ngamma\n\n# Four\ndelta\n"

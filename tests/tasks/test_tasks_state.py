@@ -7,7 +7,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from holdfast import Fault, HoldfastError, InvalidError, Runtime, Session, Task, TaskSystem
+from holdfast import Fault, HoldfastError, InvalidError, Runtime, Session, Task
+from holdfast.documents.task import TaskSystem
 from holdfast.events import TaskState, TaskStateChange
 from holdfast.sessions import Answer
 from holdfast.stores import MemoryStore

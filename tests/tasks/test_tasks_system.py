@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover, tool
+from holdfast.documents.task import TaskSystem
 from holdfast.events import BudgetWarning
 from holdfast.faults import Fault, Partial
 from holdfast.providers import Offers, Reply
@@ -29,7 +30,6 @@ from holdfast.tasks import (
     Task,
     TaskError,
     TaskResult,
-    TaskSystem,
     XmlOutput,
     by_items,
     by_model,

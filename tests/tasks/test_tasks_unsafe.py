@@ -25,11 +25,11 @@ from holdfast import (
     Session,
     Task,
     TaskError,
-    TaskSystem,
     Tries,
     Verdict,
     tool,
 )
+from holdfast.documents.task import TaskSystem
 from holdfast.providers.anthropic import anthropic_model
 from holdfast.runtime.failures.left_behind import LEFT_BEHIND
 from holdfast.stores import MemoryStore

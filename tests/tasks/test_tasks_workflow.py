@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from holdfast import Err, HoldfastError, InvalidError, OutcomeUnknownError, Session, Task, TaskSystem
+from holdfast import Err, HoldfastError, InvalidError, OutcomeUnknownError, Session, Task
+from holdfast.documents.task import TaskSystem
 from holdfast.faults import Fault, Partial
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.tool import tool

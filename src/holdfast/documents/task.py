@@ -12,7 +12,8 @@ The handlers of the sample are yours: functions of a task and its fault, in `Tas
     handle_output_format_failure   "format": without one, the model is asked again, as `Task.reasks` says
     handle_general_failure         "general"
 
-`execute_s_expression` is a method of `TaskSystem` too.
+The document's verbs are methods of the `TaskSystem` of this module: `TaskSystem.execute_task`, `TaskSystem.execute_s_expression` and
+`TaskSystem.recover_from_context_failure`. That of `holdfast` has `run` and `outcome` alone.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from holdfast.tasks import (
     Task,
     TaskError,
     TaskResult,
-    TaskSystem,
     XmlOutput,
 )
 from holdfast.tasks.director import Iteration
+from holdfast.tasks.document import DocumentTaskSystem as TaskSystem
 from holdfast.tasks.performer import Assignment
 from holdfast.views.task import Handler, dispatch
 from holdfast.views.task import Reason as TaskFailureReason

@@ -53,8 +53,8 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             evaluator=Task("Judge this: {output}. Answer with success and feedback.", output="object", agent="critic"),
             prompt="Write a haiku",
         )
-        result = await tasks.execute_task(loop)
-        print(result.content, result.notes["success"], result.notes["iterations_completed"])
+        result = (await tasks.outcome(loop)).unwrap()
+        print(result.content, result.notes["iterations_completed"])
 
     director: its prompt may use `{original_prompt}`, `{feedback}` and `{iteration}`.
     evaluator: its prompt may use `{original_prompt}`, `{output}`, `{iteration}`, and with a script `{stdout}`, `{stderr}` and `{exit_code}`. Its

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
 
 import msgspec
@@ -48,7 +47,6 @@ from holdfast.tasks.task import (
     plain,
     plain_fault,
 )
-from holdfast.tasks.workflows.registered import REQUEST
 from holdfast.tasks.workflows.workflow import Workflow
 from holdfast.views import task as view
 from holdfast.views.task import Handler
@@ -188,7 +186,7 @@ class TaskSystem:
         """Perform what `run` performs, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
         if isinstance(task, Workflow):
             try:
-                return Ok(_result_of(await task.run(session)))
+                return Ok(result_of(await task.run(session)))
             except Exception as failure:  # noqa: BLE001 - whatever it is, it is returned
                 return Err(self._runtime.fault_of(failure), failure)
         result, error = await self._ended(task, session)
@@ -201,12 +199,6 @@ class TaskSystem:
         failed = TaskError.of(result)
         failed.__cause__ = error
         return Err(fault, failed)
-
-    async def execute_task(
-        self, task: Task | DirectorLoop | Mapping[str, Any], *, session: Session | None = None
-    ) -> TaskResult:
-        """Perform a task, and return its result, a failed one too: `status`, `content`, `notes`. It raises only cancellations."""
-        return (await self._ended(task, session))[0]
 
     async def _ended(
         self, task: Task | DirectorLoop | Mapping[str, Any], session: Session | None
@@ -224,61 +216,6 @@ class TaskSystem:
             error = _original(failed)
             result = TaskResult.of_fault(await bounded(self._runtime.fault_of(failed), self._summary, self._runtime))
         return _metered(result, place.meter.usage), error
-
-    async def execute_s_expression(
-        self,
-        source: str,
-        *,
-        tasks: Mapping[str, Task | Callable[..., Any]] | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        session: Session | None = None,
-    ) -> TaskResult:
-        """Run a program of the workflow language, and return its result, a failed one too. It raises only cancellations.
-
-            result = await tasks.execute_s_expression("(bind x (call-atomic-task 'plan) (list x))", tasks={"plan": Task("Make a plan")})
-
-        tasks: what the program may call by name: tasks, whose inputs are the arguments of the call, or functions.
-        """
-        known = {
-            name: self._callable(given) if isinstance(given, Task) else given for name, given in (tasks or {}).items()
-        }
-        agent = self._performer if is_agent(self._performer) else None
-        try:
-            workflow = Workflow(source, tasks=known, agent=agent, runtime=self._given_runtime)
-            value = await workflow.run(session, inputs=inputs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(await bounded(self._runtime.fault_of(error), self._summary, self._runtime))
-        return _result_of(value)
-
-    def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
-        """Return a function that performs the task with its arguments as inputs. The workflow makes each call a step."""
-
-        async def perform(**inputs: Any) -> Any:
-            return plain(await self.run(task.with_(inputs=inputs)))
-
-        setattr(perform, REQUEST, task.request())
-        return partial(perform, **task.inputs) if task.inputs else perform
-
-    async def recover_from_context_failure(
-        self, error: Mapping[str, Any] | Fault | TaskError, query: str = ""
-    ) -> TaskResult:
-        """Look for the context of a failed task in another way: by the names of the files.
-
-        query: what the task is about. A failure of ours says it itself; without any, the files are listed by their names.
-        The content of the result is a list of matches. A failure that is none of context fails as it is.
-        """
-        try:
-            fault = view.fault_in(error)
-            if view.dispatch(fault) is not Handler.CONTEXT or self._index is None:
-                return TaskResult.of_fault(fault)
-            query = query or str(fault.context.get("query", ""))
-            found = await (self._index.match(query, strategy="metadata") if query else self._index.files())
-        except Exception as failed:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(self._runtime.fault_of(failed))
-        document = msgspec.to_builtins(found)
-        return TaskResult(
-            content=as_json(document["matches"]), value=document, notes={"successScore": found.matches[0].relevance}
-        )
 
     # --- one task, with all that can be made of its failure ---
 
@@ -546,7 +483,7 @@ class TaskSystem:
         if callable(merge):
             value = merge(results)
             value = await in_time(value) if isinstance(value, Awaitable) else value
-            return _result_of(value)
+            return result_of(value)
         if all(isinstance(value, list) for value in values):
             joined = [item for value in values for item in value]
             return TaskResult(content=as_json(joined), value=joined)
@@ -593,7 +530,7 @@ def _metered(result: TaskResult, usage: DataUsage | None) -> TaskResult:
     return msgspec.structs.replace(result, usage=usage)
 
 
-def _result_of(value: Any) -> TaskResult:
+def result_of(value: Any) -> TaskResult:
     return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
 
 
