@@ -124,21 +124,9 @@ def test_help_loads_no_verb():
     loaded = done.stdout.splitlines()[-1]
     assert "holdfast.cli.app" in loaded
     for verb in (
-        "explain",
-        "codes",
-        "actors",
-        "agents",
-        "bridge",
-        "classify",
-        "doctor",
-        "audit",
-        "sessions",
-        "policy",
-        "faults",
-        "policies",
-        "policies/models",
-        "actors",
-        "crashtest",
+        *("failures.explain", "failures.codes", "failures.classify", "failures.policy", "failures.doctor"),
+        *("programs.actors", "programs.agent", "programs.crashtest", "programs.faults", "programs.run"),
+        *("store.access", "store.audit", "store.history", "store.sessions", "bridge.serve", "bridge.attach"),
     ):
         assert f"'holdfast.cli.{verb}'" not in loaded
     assert "rich.markdown" not in loaded

@@ -20,7 +20,7 @@ from holdfast import Budget, Err, Fault, HoldfastError, InvalidError, fault_of, 
 from holdfast.agents import Done, FellBack, FunctionAgent, Parked, ParkedError, Role
 from holdfast.agents.usage_limit import limit_end, waits
 from holdfast.cli.app import app
-from holdfast.cli.sessions import sessions_ls
+from holdfast.cli.store.sessions import sessions_ls
 from holdfast.events import AgentFallback, Retry
 from holdfast.faults import NextActor
 from holdfast.manager import ResilienceManager

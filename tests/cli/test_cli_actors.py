@@ -17,8 +17,8 @@ from shutil import rmtree
 import pytest
 from cli_runs import environment, holdfast, running, script
 
-from holdfast.cli import actors as module
 from holdfast.cli import output
+from holdfast.cli.programs import actors as module
 
 NOBODY = 65534
 PROGRAM = """

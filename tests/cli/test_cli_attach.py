@@ -22,7 +22,7 @@ from holdfast import Agent, tool
 from holdfast.agents import Hooks, Validator
 from holdfast.bridge import Client
 from holdfast.bridge.access.tls import TlsFiles
-from holdfast.cli.attach import _UNREAD_S
+from holdfast.cli.bridge.attach import _UNREAD_S
 from holdfast.providers import Reply, ToolCall
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore

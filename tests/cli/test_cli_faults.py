@@ -19,7 +19,7 @@ import pytest
 from cli_runs import SCRIPT, environment, holdfast, holdfast_json, running
 
 import holdfast as package
-from holdfast.cli import faults
+from holdfast.cli.programs import faults
 from holdfast.testing.provider import Limit
 from holdfast.testing.provider.faults import ERRORS, FAULTS
 

@@ -23,8 +23,8 @@ from websockets.exceptions import ConnectionClosed
 from holdfast.bridge.access.tls import TlsFiles
 from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.cli.serve import _made_tokens
-from holdfast.cli.sessions import person
+from holdfast.cli.bridge.serve import _made_tokens
+from holdfast.cli.store.sessions import person
 
 _LIMIT = 20.0
 

@@ -16,7 +16,7 @@ import pytest
 from cli_runs import SCRIPT, environment, holdfast
 
 from holdfast import tool
-from holdfast.cli.sessions import ids_from
+from holdfast.cli.store.sessions import ids_from
 from holdfast.faults import HoldfastError
 from holdfast.once.records import StepStarted
 from holdfast.sessions import Session

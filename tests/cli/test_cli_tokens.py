@@ -14,7 +14,7 @@ from cli_runs import SCRIPT, environment, holdfast
 from holdfast.bridge.access.pairing import Pairing, read_pair_link
 from holdfast.bridge.access.tls import TlsFiles
 from holdfast.bridge.access.tokens import Tokens
-from holdfast.cli.store import time_of
+from holdfast.cli.store.access import time_of
 
 
 @pytest.fixture

@@ -219,7 +219,7 @@ def test_what_recover_returns_is_described_with_its_methods(api: Api):
 
 def test_a_type_that_is_named_only_in_signatures_is_described_on_their_page(api: Api):
     pages = dict(api.pages())
-    merge = _section(pages["reference/api/holdfast.tasks.md"], "holdfast.tasks.decomposition.Merge")
+    merge = _section(pages["reference/api/holdfast.tasks.md"], "holdfast.tasks.parts.decomposition.Merge")
     assert "Merge = Literal['concatenate', 'collect'] | Callable[[list[TaskResult]], Any] | Task" in merge
     assert "Performer = " in _section(pages["reference/api/holdfast.md"], "holdfast.tasks.performer.Performer")
     options = _section(pages["reference/api/holdfast.md"], "holdfast.actors.child.ChildOptions")

@@ -35,7 +35,7 @@ from holdfast.providers import Offers, Reply
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.stores import MemoryStore
 from holdfast.tasks import by_model, by_section
-from holdfast.tasks.context_index import MAX_RESULTS
+from holdfast.tasks.context.index import MAX_RESULTS
 from holdfast.testing import VirtualClock, run
 from holdfast.workflow import WorkflowError
 

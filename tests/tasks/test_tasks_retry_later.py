@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Err, Fault, HoldfastError, InvalidError, Ok, Runtime, Session, fault_of
-from holdfast.cli.sessions import record_document
+from holdfast.cli.store.sessions import record_document
 from holdfast.events import OperatorAsked, Retry
 from holdfast.policies.alerts import Alerts
 from holdfast.sessions import answer, pending

@@ -2,17 +2,17 @@
 
 Results go to stdout, all other messages go to stderr. Every verb has `--json`. Exit codes are in `exits.py`.
 
-    app         the command itself and the flags of most verbs; store_app: the flags of `audit` and `sessions`
-    start       what `holdfast` alone says                       init        a holdfast.toml to start from
-    completion  the scripts of shells
-    explain     what a code, a status or a traceback means       codes       the catalog as a table
-    classify    what a failure is                                policy      show, check and simulate a policy
-    audit       the audit trail of a store                       sessions    the sessions of a store
-    faults      providers and networks that fail on script       demo/       a rehearsal without keys
-    doctor      what is installed and what is configured         agent       run an agent at the terminal
-    live        live lines with keys on a terminal; a program may use it too
-    output      tables, JSON, messages                           exits       exit codes, running a verb
-    store       opening the store of a verb
+    app          the command, with the flags of most verbs; `verbs`: how a verb is declared; `flags`: those of several verbs
+    failures/    what a failure is and what is done about it: explain, codes, classify, policy, doctor
+    programs/    run a command, an agent, a workflow or a provider that fails; look at actors; crashtest
+    store/       sessions and the audit trail of a store
+    bridge/      serve an agent, let devices in, take part
+    demo/        a rehearsal without keys
+    start        what `holdfast` alone says; `init`: a holdfast.toml to start from; `completion`: the scripts of shells
+    output       tables, JSON, messages; `exits`: exit codes, running a verb; `live`: live lines, for programs too
+
+A verb is declared beside its flags, and done in the module that the declaration names, which is imported when it runs. This room may import
+every other one; only `holdfast.live` imports from it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import msgspec
 from holdfast.bridge.host.agent_host import AgentHost
 from holdfast.bridge.host.files import HostFiles
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.cli.agent import needs_keys, rehearsal
-from holdfast.cli.serve import exit_soon, served_agent
+from holdfast.cli.bridge.serve import exit_soon, served_agent
+from holdfast.cli.programs.agent import needs_keys, rehearsal
 
 __all__ = ["host"]
 

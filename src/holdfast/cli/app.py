@@ -10,13 +10,13 @@ import msgspec
 import typer
 
 from holdfast._version import __version__
-from holdfast.cli.bridge_app import bridge, tls, tokens
+from holdfast.cli.bridge.flags import bridge, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.flags import JsonOption, SessionStoreOption, SinceOption, StoreOption, UntilOption, complete_codes
 from holdfast.cli.output import show_json, show_table
-from holdfast.cli.store_app import audit, sessions
+from holdfast.cli.programs.flags import workflow
+from holdfast.cli.store.flags import audit, sessions
 from holdfast.cli.verbs import CLOSE, CommandGroup, group_of, verb
-from holdfast.cli.workflow_app import workflow
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity
 
 __all__ = ["app", "run"]
@@ -60,7 +60,7 @@ def _root(
         perform(start)
 
 
-@verb(app, "explain", "explain")
+@verb(app, "explain", "failures.explain")
 def explain(
     code: Annotated[
         str,
@@ -92,7 +92,7 @@ class CodeFilters(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-@verb(app, "codes", "codes")
+@verb(app, "codes", "failures.codes")
 def codes(
     words: Annotated[
         list[str] | None, typer.Argument(help="Words that must all occur in the code, its text or its aliases.")
@@ -123,7 +123,7 @@ class FailureFlags(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[str | None, typer.Option(help="A log line or a traceback.")] = None
 
 
-@verb(app, "classify", "classify")
+@verb(app, "classify", "failures.classify")
 def classify(
     failure: Annotated[
         str | None, typer.Argument(metavar="TEXT", help="A log line or a traceback, as with --text.")
@@ -176,7 +176,7 @@ class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
 
-@verb(app, "run", "run", context_settings={"allow_interspersed_args": False})
+@verb(app, "run", "programs.run", context_settings={"allow_interspersed_args": False})
 def run_command(
     command: Annotated[list[str], typer.Argument(help="The command and its arguments.")], *, flags: RunFlags
 ) -> None:
@@ -231,7 +231,7 @@ class CrashFlags(msgspec.Struct, frozen=True, kw_only=True):
     as_json: JsonOption = False
 
 
-@verb(app, "crashtest", "crashtest", context_settings={"allow_interspersed_args": False})
+@verb(app, "crashtest", "programs.crashtest", context_settings={"allow_interspersed_args": False})
 def crashtest(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments: python agent.py.")],
     *,
@@ -247,7 +247,7 @@ def init(
     """Write a holdfast.toml in which every option is explained and commented out."""
 
 
-@verb(app, "doctor", "doctor")
+@verb(app, "doctor", "failures.doctor")
 def doctor(as_json: JsonOption = False) -> None:
     """Check versions, packages, clock, settings and store, and suggest fixes."""
 
@@ -266,12 +266,12 @@ _File = Annotated[
 _Target = Annotated[str | None, typer.Option(help="Only the policy of this target: claude, tool:bash …")]
 
 
-@verb(policy, "show", "policy")
+@verb(policy, "show", "failures.policy")
 def policy_show(file: _File = None, target: _Target = None, as_json: JsonOption = False) -> None:
     """Show the delays for every class of failures, and the worst case in calls and time."""
 
 
-@verb(policy, "check", "policy")
+@verb(policy, "check", "failures.policy")
 def policy_check(
     file: _File = None,
     strict: Annotated[bool, typer.Option(help="Exit 8 if there are warnings.")] = False,
@@ -299,7 +299,7 @@ class SimulationFlags(msgspec.Struct, frozen=True, kw_only=True):
     code: Annotated[str, typer.Option(help="The code that calls fail with.")] = "PROVIDER_UNAVAILABLE"
 
 
-@verb(policy, "simulate", "policy")
+@verb(policy, "simulate", "failures.policy")
 def policy_simulate(
     file: _File = None,
     target: _Target = None,
@@ -311,7 +311,7 @@ def policy_simulate(
     """Simulate an outage, or a limit on the load, under a policy, without waiting, and plot it."""
 
 
-@verb(policy, "observe", "observe")
+@verb(policy, "observe", "store.observe")
 def policy_observe(
     file: Annotated[
         str | None,
@@ -329,7 +329,7 @@ def policy_observe(
     """Sum up what recovery would have changed, from the calls that observe mode reported."""
 
 
-@verb(config, "schema", "policy")
+@verb(config, "schema", "failures.policy")
 def config_schema() -> None:
     """Print the JSON Schema of holdfast.toml, for editors."""
 
@@ -375,7 +375,7 @@ class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
         return shlex.join(words)
 
 
-@verb(agent, "run", "agent")
+@verb(agent, "run", "programs.agent")
 def agent_run(flags: AgentFlags) -> None:
     """Work on a prompt: with live retries, questions at the terminal, and the cost at the end."""
 
@@ -384,7 +384,7 @@ actors = group_of("Look at the actors of running programs.")
 app.add_typer(actors, name="actors")
 
 
-@verb(actors, "tree", "actors")
+@verb(actors, "tree", "programs.actors")
 def actors_tree(
     pid: Annotated[
         int | None, typer.Option(min=1, help="Only this process; by default, all of yours that have a control socket.")
@@ -404,7 +404,7 @@ faults = group_of("Run providers and networks that fail on script.")
 app.add_typer(faults, name="faults")
 
 
-@verb(faults, "serve", "faults")
+@verb(faults, "serve", "programs.faults")
 def faults_serve(
     script: Annotated[str | None, typer.Option(help="A script in TOML; - reads it from stdin.")] = None,
     steps: Annotated[str, typer.Option(help="A script in one line: '429;retry-after=7, 529*2, ok, loop'.")] = "",
@@ -424,12 +424,12 @@ def faults_serve(
     """Run a fake provider that fails on script, until Ctrl-C."""
 
 
-@verb(faults, "list", "faults")
+@verb(faults, "list", "programs.faults")
 def faults_list(as_json: JsonOption = False) -> None:
     """List the faults that a script can use, the options of limits, and the paths that are served."""
 
 
-@verb(faults, "proxy", "faults")
+@verb(faults, "proxy", "programs.faults")
 def faults_proxy(
     to: Annotated[str, typer.Option(help="The server behind it: HOST:PORT.")],
     listen: Annotated[

@@ -2,7 +2,7 @@
 
     @verb(policy, "show", "policy")
     def policy_show(file: FileArgument = None, as_json: JsonOption = False) -> None:
-        '''Show the delays …'''                     # `holdfast.cli.policy.policy_show(file=…, as_json=…)` does it
+        '''Show the delays …'''                     # `holdfast.cli.failures.policy.policy_show(file=…, as_json=…)` does it
 
 Invariant: `--help` and shell completion import no implementation. A wrong flag is reported as every error of ours is.
 """
@@ -67,7 +67,7 @@ def store_verb(group: typer.Typer, name: str, module: str, *, names_store: bool 
         implementation = Implementation(module, flags.__name__, frozenset(arguments))
 
         def run(given: dict[str, Any]) -> int:
-            from holdfast.cli.store import with_store
+            from holdfast.cli.store.access import with_store
 
             url = given.pop("store")
             named = {"url": url} if names_store else {}

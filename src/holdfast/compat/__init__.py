@@ -2,7 +2,7 @@
 
     tenacity   `from holdfast.compat.tenacity import retry, stop_after_attempt, wait_exponential`
 
-The libraries themselves are never imported.
+The libraries themselves are never imported. A package here drives operations of `holdfast.runtime`, and may import nothing above it.
 """
 
 from __future__ import annotations

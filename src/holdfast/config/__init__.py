@@ -16,7 +16,7 @@ A recovery without an explicit runtime uses these settings: the default runtime 
     schema     the JSON Schema, for editors
     live       the settings of a running program: reload, on a signal if wanted
 
-Invariant: settings with a mistake in any part are not used in any part.
+Invariant: settings with a mistake in any part are not used in any part. All but `live` stand before runtime, and may import policies.
 """
 
 from __future__ import annotations

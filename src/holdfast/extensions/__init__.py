@@ -10,7 +10,7 @@
     entry_points   finds the entry points and reads what each extension declares
     order          decides which extensions start, in which order, and which are skipped
 
-Nothing starts by itself: importing Holdfast runs no code of other packages.
+Nothing starts by itself: importing Holdfast runs no code of other packages. The room may import runtime and what stands before it.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@
     openai_agents  models and providers of the OpenAI Agents SDK
     pydantic_ai    pydantic-ai's models and tools
 
-They never import each other. They share these modules:
+They never import each other. They may import every room but the bridge, and share these modules:
 
     clients            what the Anthropic and the OpenAI SDK have in common
     calls              calls and streams of a framework, whose own control-flow exceptions pass unchanged
     errors             our errors as errors of another library too
+    store_log          the log of a framework's conversation or thread, as a session of a store
     recovery_warnings  the warning that other code retries below ours
 
 How a stream recovers is decided in `holdfast.runtime.streams.flow`; an integration adds a dialect. How an operation goes on is

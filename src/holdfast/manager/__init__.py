@@ -10,6 +10,8 @@ options   how one operation or one agent is executed, and what answers when it f
 circuit   `CircuitHandle`, one circuit by its name
 metrics   what a manager counts
 functions the functions of SPEC-016, for programs that are written with them
+
+It adds no machinery: what it executes recovers as with `recover`. It may import runtime and what stands before it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@
     reader      how a sink subscribes
 
 Each function returns a subscription: `cancel` it, or use it as a context manager. If a sink raises, this is reported once, and
-no call is affected. A name is loaded when it is first used, so no sink loads the library of another sink.
+no call is affected. A name is loaded when it is first used, so no sink loads the library of another sink. Sinks may import stores,
+runtime and what stands before those, and never each other.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from holdfast import options
 from holdfast.faults import Fault, Partial
 from holdfast.policies.profiles import TASK
 from holdfast.sessions.call import as_step
-from holdfast.tasks.output_format import code_in
+from holdfast.tasks.output.format import code_in
 from holdfast.tasks.place import HERE, TaskPlace
 from holdfast.tasks.progress import NO_PROGRESS, Progress
 from holdfast.tasks.task import Task, TaskResult, plain

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.tasks.partials import bounded
+from holdfast.tasks.parts.partials import bounded
 from holdfast.tasks.performer import is_agent
 from holdfast.tasks.system import TaskSystem, result_of
 from holdfast.tasks.task import Task, TaskResult, as_json, plain

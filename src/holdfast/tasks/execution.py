@@ -19,9 +19,9 @@ from holdfast.runtime.budgets.budget import Budget
 from holdfast.runtime.failures.evidence import in_doubt
 from holdfast.runtime.tool import contract_of
 from holdfast.supervision.directive import is_plain
-from holdfast.tasks.context_lookup import Background, background_of, read_files
+from holdfast.tasks.context.lookup import Background, background_of, read_files
 from holdfast.tasks.limits import in_time
-from holdfast.tasks.output_format import OutputFormat, UnreadableError
+from holdfast.tasks.output.format import OutputFormat, UnreadableError
 from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
 from holdfast.tasks.place import HERE, TaskPlace
 from holdfast.tasks.progress import Progress
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
-    from holdfast.tasks.context_index import ContextIndex
+    from holdfast.tasks.context.index import ContextIndex
     from holdfast.tasks.reports import TaskReport
 
     Subtask = Callable[[Task, TaskPlace, Session | None], Awaitable[TaskResult]]

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.profiles import TASK
-from holdfast.tasks.slots import PartSlot
+from holdfast.tasks.parts.slots import PartSlot
 from holdfast.tasks.task import DataUsage
 
 if TYPE_CHECKING:

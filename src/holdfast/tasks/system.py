@@ -27,16 +27,16 @@ from holdfast.policies.decide import is_repeatable
 from holdfast.policies.profiles import TASK
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.runtime.tool import contract_of
-from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
 from holdfast.tasks.execution import ACTED, Execution, retries_of
 from holdfast.tasks.limits import in_time, left_here, limits_of
-from holdfast.tasks.partials import Summary, bounded
+from holdfast.tasks.parts.decomposition import Decomposer, Decomposition, Merge, check_parts
+from holdfast.tasks.parts.partials import Summary, bounded
+from holdfast.tasks.parts.slots import PartSlot, Slots
+from holdfast.tasks.parts.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
 from holdfast.tasks.performer import Performer, is_agent
 from holdfast.tasks.place import DEPTH, HERE, TaskPlace, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
-from holdfast.tasks.slots import PartSlot, Slots
-from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
 from holdfast.tasks.task import (
     MATCHING,
     Task,
@@ -54,7 +54,7 @@ from holdfast.views.task import Handler
 if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.sessions.session import Session
-    from holdfast.tasks.context_index import ContextIndex
+    from holdfast.tasks.context.index import ContextIndex
     from holdfast.tasks.state import OpenTask
     from holdfast.tasks.task import DataUsage
 

@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.tasks.output.xml import context_use, options_of
 from holdfast.tasks.progress import NO_PROGRESS
-from holdfast.tasks.xml_form import context_use, options_of
 from holdfast.views import task as view
 from holdfast.views.task import Status
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from holdfast.tasks.output_format import XmlOutput
+    from holdfast.tasks.output.format import XmlOutput
 
     T = TypeVar("T", default=Any)
     OutputForm: TypeAlias = str | Mapping[str, Any] | XmlOutput | UnionType | _SpecialForm

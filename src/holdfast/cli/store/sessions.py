@@ -17,7 +17,7 @@ import msgspec
 from holdfast.classify.times import parse_duration
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, counted, fail, narrate, show_json, show_line, show_table, show_text
-from holdfast.cli.store import form_of, time_of, with_store
+from holdfast.cli.store.access import form_of, time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.once.identity import key_of
 from holdfast.sessions import Answer, answer, pending, transfer
@@ -31,7 +31,7 @@ from holdfast.stores import EncryptedStore, SessionState
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from holdfast.cli.store_app import AnswerFlags, RetentionFlags
+    from holdfast.cli.store.flags import AnswerFlags, RetentionFlags
     from holdfast.stores import SessionRecord, Store
 
 __all__ = [

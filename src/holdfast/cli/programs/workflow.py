@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import stop_on_signals
-from holdfast.cli.agent import ended_in_doubt, imported
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_json, show_line
-from holdfast.cli.store import existing_store
+from holdfast.cli.programs.agent import ended_in_doubt, imported
+from holdfast.cli.store.access import existing_store
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import Session
@@ -42,7 +42,7 @@ from holdfast.workflow import Operators, WorkflowError, WorkflowSyntaxError, che
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.cli.workflow_app import ProgramFlags
+    from holdfast.cli.programs.flags import ProgramFlags
     from holdfast.sessions.later import DueRun
     from holdfast.tasks.workflows import Observation
 

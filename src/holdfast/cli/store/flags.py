@@ -36,7 +36,7 @@ class AuditFlags(msgspec.Struct, frozen=True, kw_only=True):
     until: UntilOption = None
 
 
-@store_verb(audit, "tail", "audit")
+@store_verb(audit, "tail", "store.audit")
 def audit_tail(
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Show this many records.")] = 10,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue with new records, until Ctrl-C.")] = False,
@@ -48,7 +48,7 @@ def audit_tail(
     """Show the newest records that fit every filter."""
 
 
-@store_verb(audit, "query", "audit")
+@store_verb(audit, "query", "store.audit")
 def audit_query(
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many records, the newest.")] = 1_000,
     *,
@@ -59,7 +59,7 @@ def audit_query(
     """Show the records that fit every filter, in the order of their times."""
 
 
-@store_verb(audit, "verify", "audit")
+@store_verb(audit, "verify", "store.audit")
 def audit_verify(
     expect: Annotated[
         str | None, typer.Option(help="The digest of an earlier verify or export of the same trail.")
@@ -75,7 +75,7 @@ def audit_verify(
     """Verify every chain and show where a chain was changed. Exit with 1 if any chain was changed."""
 
 
-@store_verb(audit, "export", "audit")
+@store_verb(audit, "export", "store.audit")
 def audit_export(
     *,
     filters: AuditFlags,
@@ -89,7 +89,7 @@ sessions = group_of("List, show, repair, answer, close, export and prune the ses
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a session id for the shell."""
     # This completion needs the store, so it is imported when somebody presses Tab.
-    from holdfast.cli.sessions import ids_from
+    from holdfast.cli.store.sessions import ids_from
 
     return ids_from(context.params.get("store"), incomplete)
 
@@ -103,7 +103,7 @@ _NoQuestion = Annotated[bool, typer.Option("--yes", "-y", help="Do it without as
 _Persisted = Annotated[bool, typer.Option("--persisted", help="One JSON list of PersistedSession objects.")]
 
 
-@store_verb(sessions, "ls", "sessions")
+@store_verb(sessions, "ls", "store.sessions")
 def sessions_ls(
     state: Annotated[list[SessionState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many sessions.")] = None,
@@ -113,12 +113,12 @@ def sessions_ls(
     """List the sessions in order of their ids."""
 
 
-@store_verb(sessions, "show", "session_history", names_store=True)
+@store_verb(sessions, "show", "store.history", names_store=True)
 def sessions_show(session: _Session, as_json: JsonOption = False) -> None:
     """Show what happened in a session (turns, steps, results), what is open, and what to do next."""
 
 
-@store_verb(sessions, "resume", "session_history", names_store=True)
+@store_verb(sessions, "resume", "store.history", names_store=True)
 def sessions_resume(
     session: _Session,
     accept_set_back: Annotated[
@@ -129,7 +129,7 @@ def sessions_resume(
     """Pause a session whose process died, and show what to do next. It does not run the program."""
 
 
-@store_verb(sessions, "resolve", "session_repairs", names_store=True)
+@store_verb(sessions, "resolve", "store.repairs", names_store=True)
 def sessions_resolve(
     session: _Session,
     key: Annotated[str, typer.Argument(help="The step's key, or the beginning of it; see `show`.")],
@@ -148,7 +148,7 @@ def sessions_resolve(
     """Record whether a step of unknown outcome has happened. Its program need not run. The first one who does counts."""
 
 
-@store_verb(sessions, "unpark", "session_repairs")
+@store_verb(sessions, "unpark", "store.repairs")
 def sessions_unpark(
     session: _Session,
     agent: Annotated[
@@ -160,12 +160,12 @@ def sessions_unpark(
     """Let a run that is parked go on now: the usage limit was raised, or it need not wait for its next attempt."""
 
 
-@store_verb(sessions, "retry", "session_repairs")
+@store_verb(sessions, "retry", "store.repairs")
 def sessions_retry(session: _Session, as_json: JsonOption = False) -> None:
     """Let the turn in flight begin anew when the program runs. To continue it instead, just start the program."""
 
 
-@store_verb(sessions, "abandon", "session_repairs")
+@store_verb(sessions, "abandon", "store.repairs")
 def sessions_abandon(
     session: _Session,
     reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "abandoned by hand",
@@ -175,7 +175,7 @@ def sessions_abandon(
     """Give up the turn in flight, after you confirm it. The session goes on with its next turn."""
 
 
-@store_verb(sessions, "fork", "session_repairs", names_store=True)
+@store_verb(sessions, "fork", "store.repairs", names_store=True)
 def sessions_fork(
     session: _Session,
     new: Annotated[str, typer.Argument(help="The id of the new session.")],
@@ -186,7 +186,7 @@ def sessions_fork(
     """Make a new session that begins with the work of another. The other one stays as it is."""
 
 
-@store_verb(sessions, "close", "sessions")
+@store_verb(sessions, "close", "store.sessions")
 def sessions_close(
     ids: _Sessions,
     reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "closed by hand",
@@ -206,7 +206,7 @@ class AnswerFlags(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str, typer.Option(help="Why.")] = ""
 
 
-@store_verb(sessions, "answer", "sessions")
+@store_verb(sessions, "answer", "store.sessions")
 def sessions_answer(
     session: _Session,
     question: Annotated[str, typer.Argument(help="The question's id, or the beginning of it; see `show`.")],
@@ -218,7 +218,7 @@ def sessions_answer(
     """Answer a question of a session. Its program need not run. The first answer counts."""
 
 
-@store_verb(sessions, "export", "sessions")
+@store_verb(sessions, "export", "store.sessions")
 def sessions_export(
     ids: _Sessions,
     persisted: _Persisted = False,
@@ -235,12 +235,12 @@ def sessions_export(
     """Write a session with its log and audit trail as JSON Lines, or several as one JSON list."""
 
 
-@store_verb(sessions, "rekey", "sessions")
+@store_verb(sessions, "rekey", "store.sessions")
 def sessions_rekey(as_json: JsonOption = False) -> None:
     """Wrap the data keys of an encrypted store with its current key: --store 'ADDRESS?key_env=NEW_KEY,OLD_KEY'."""
 
 
-@verb(sessions, "import", "sessions")
+@verb(sessions, "import", "store.sessions")
 def sessions_import(
     file: Annotated[str, typer.Argument(help="The output of `export`; - for stdin.")],
     persisted: _Persisted = False,
@@ -272,6 +272,6 @@ class RetentionFlags(msgspec.Struct, frozen=True, kw_only=True):
     ] = "1d"
 
 
-@store_verb(sessions, "prune", "sessions")
+@store_verb(sessions, "prune", "store.sessions")
 def sessions_prune(flags: RetentionFlags, *, yes: _Yes = False, as_json: JsonOption = False) -> None:
     """Remove old sessions, and log entries that a checkpoint makes unnecessary. Without --yes, only show them."""

@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, narrate, show_json
-from holdfast.cli.session_history import command, in_doubt_text
-from holdfast.cli.sessions import person
+from holdfast.cli.store.history import command, in_doubt_text
+from holdfast.cli.store.sessions import person
 from holdfast.faults import InvalidError
 from holdfast.sessions.admin import (
     abandon_turn,

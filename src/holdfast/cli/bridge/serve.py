@@ -27,11 +27,11 @@ from holdfast.bridge.host.link import AgentProcess, end_hosts
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.sessions.agent_runner import agent_name, check_agent
 from holdfast.bridge.settings import BridgeSettings
-from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, rehearsal
-from holdfast.cli.bridge_address import BridgeAddress
+from holdfast.cli.bridge.address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json
-from holdfast.cli.sessions import person
+from holdfast.cli.programs.agent import REHEARSAL, default_agent, imported, needs_keys, rehearsal
+from holdfast.cli.store.sessions import person
 from holdfast.config import load
 from holdfast.faults import InvalidError
 from holdfast.options import one_of
@@ -39,7 +39,7 @@ from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
     from holdfast.bridge.access.identity import TokenKind
-    from holdfast.cli.bridge_app import ServeFlags
+    from holdfast.cli.bridge.flags import ServeFlags
 
 __all__ = ["exit_soon", "serve", "served_agent"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from holdfast.bridge.access.tls import TlsFiles
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_facts, show_json
-from holdfast.cli.run import seconds_of
-from holdfast.cli.store import time_of
+from holdfast.cli.programs.run import seconds_of
+from holdfast.cli.store.access import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

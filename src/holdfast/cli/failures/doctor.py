@@ -19,8 +19,8 @@ from holdfast import __version__
 from holdfast.bridge.access.private_files import read_private, state_folder
 from holdfast.bridge.access.tokens import Tokens
 from holdfast.cli.exits import Exit
+from holdfast.cli.failures.sdk_checks import needed_version, own_retries
 from holdfast.cli.output import counted, narrate, show_json, show_table
-from holdfast.cli.sdk_checks import needed_version, own_retries
 from holdfast.cli.start import KEYS
 from holdfast.config import ConfigError, Problem, load
 from holdfast.config.sources import ignored

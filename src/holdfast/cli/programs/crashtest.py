@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table, show_text
-from holdfast.cli.run import seconds_of
+from holdfast.cli.programs.run import seconds_of
 from holdfast.faults import InvalidError
 from holdfast.testing.crashtest import CrashTest
 from holdfast.testing.crashtest.report import COLUMNS, cells

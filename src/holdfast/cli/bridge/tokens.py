@@ -12,18 +12,18 @@ from holdfast.bridge.access.pairing import Pairing, pair_link, qr_code
 from holdfast.bridge.access.tls import TlsFiles
 from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.settings import BridgeSettings, is_loopback
-from holdfast.cli.bridge_address import BridgeAddress
+from holdfast.cli.bridge.address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table
-from holdfast.cli.run import seconds_of
-from holdfast.cli.store import time_of
+from holdfast.cli.programs.run import seconds_of
+from holdfast.cli.store.access import time_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.bridge.access.identity import TokenKind
     from holdfast.bridge.access.tokens import TokenRecord
-    from holdfast.cli.bridge_app import GrantFlags
+    from holdfast.cli.bridge.flags import GrantFlags
     from holdfast.wire.messages import Role
 
 __all__ = ["pair", "tokens_create", "tokens_list", "tokens_revoke"]

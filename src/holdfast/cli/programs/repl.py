@@ -10,7 +10,7 @@ import sys
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate
-from holdfast.cli.workflow import failure_lines, options_of, source_of
+from holdfast.cli.programs.workflow import failure_lines, options_of, source_of
 from holdfast.faults import HoldfastError
 from holdfast.tasks.workflows import Workflow
 from holdfast.tasks.workflows.shell import WorkflowShell

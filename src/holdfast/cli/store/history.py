@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import show_facts, show_json, show_table, show_text
-from holdfast.cli.sessions import record_document
-from holdfast.cli.store import time_of
+from holdfast.cli.store.access import time_of
+from holdfast.cli.store.sessions import record_document
 from holdfast.faults import visible
 from holdfast.sessions import machine
 from holdfast.sessions.admin import find, make_resumable, overview

@@ -15,7 +15,7 @@ from holdfast.tasks.task import tokens_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.tasks.context_index import ContextIndex, Match, Matches
+    from holdfast.tasks.context.index import ContextIndex, Match, Matches
     from holdfast.tasks.task import Task
 
 __all__ = ["Background", "background_of", "matched", "read_files"]

@@ -37,8 +37,8 @@ from holdfast.agents.kind import is_agent
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import counted, fail, narrate, show_json
-from holdfast.cli.session_history import command
-from holdfast.cli.store import existing_store, time_of
+from holdfast.cli.store.access import existing_store, time_of
+from holdfast.cli.store.history import command
 from holdfast.faults import AbortedError, HoldfastError, InvalidError
 from holdfast.options import suggestion
 from holdfast.runtime.runtime import default_runtime

@@ -16,7 +16,7 @@ from holdfast import options
 from holdfast.classify.times import parse_duration, parse_rfc3339
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_json, show_line, show_table
-from holdfast.cli.store import form_of, time_of
+from holdfast.cli.store.access import form_of, time_of
 from holdfast.faults import InvalidError, resolve
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
@@ -25,8 +25,8 @@ from holdfast.stores.verification import ANCHORS, ChainHead, heads_of, records_o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.cli.store import Form
-    from holdfast.cli.store_app import AuditFlags
+    from holdfast.cli.store.access import Form
+    from holdfast.cli.store.flags import AuditFlags
     from holdfast.stores.records import AuditRecord
     from holdfast.stores.store import Store
     from holdfast.stores.verification import Verification

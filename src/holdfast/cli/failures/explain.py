@@ -9,9 +9,9 @@ from pathlib import Path
 
 from holdfast.classify import from_text
 from holdfast.classify.vocabulary import codes_for
-from holdfast.cli.classify import fault_document, fault_facts, fault_headline
-from holdfast.cli.codes import entry_document, entry_facts
 from holdfast.cli.exits import Exit
+from holdfast.cli.failures.classify import fault_document, fault_facts, fault_headline
+from holdfast.cli.failures.codes import entry_document, entry_facts
 from holdfast.cli.output import fail, narrate, show_facts, show_json, show_page, show_table, tail
 from holdfast.faults import CATALOG, Entry, Fault, nearest, resolve
 from holdfast.faults.catalog import CLOSE

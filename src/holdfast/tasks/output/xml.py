@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from holdfast.faults import InvalidError
-from holdfast.tasks.output_format import XmlOutput, check_xml
+from holdfast.tasks.output.format import XmlOutput, check_xml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

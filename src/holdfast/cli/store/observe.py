@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.audit import Filters, filters_of
 from holdfast.cli.exits import Exit, open_input
 from holdfast.cli.output import counted, narrate, show_facts, show_json, show_table, show_text
-from holdfast.cli.store import time_of, with_store
-from holdfast.cli.store_app import AuditFlags
+from holdfast.cli.store.access import time_of, with_store
+from holdfast.cli.store.audit import Filters, filters_of
+from holdfast.cli.store.flags import AuditFlags
 from holdfast.events import Observed
 from holdfast.events.observed import ObservedTotals
 from holdfast.faults import InvalidError

@@ -47,7 +47,7 @@ class ProgramFlags(msgspec.Struct, frozen=True, kw_only=True):
         return shlex.join([*words, "--scripts"] if self.scripts else words)
 
 
-@verb(workflow, "run", "workflow")
+@verb(workflow, "run", "programs.workflow")
 def workflow_run(
     file: _File,
     *,
@@ -59,7 +59,7 @@ def workflow_run(
     """Run a workflow in a session. It shows each call and each binding, and prints the value."""
 
 
-@verb(workflow, "resume", "workflow")
+@verb(workflow, "resume", "programs.workflow")
 def workflow_resume(
     file: _File,
     *,
@@ -74,7 +74,7 @@ def workflow_resume(
     """Go on with a run that failed or was interrupted. Stored results are not asked for again."""
 
 
-@verb(workflow, "due", "workflow")
+@verb(workflow, "due", "programs.workflow")
 def workflow_due(
     files: _Files,
     *,
@@ -86,12 +86,12 @@ def workflow_due(
     """Go on with the runs of these workflows that wait in retry-later and whose time has come. Exit 1 if one of them failed."""
 
 
-@verb(workflow, "check", "workflow")
+@verb(workflow, "check", "programs.workflow")
 def workflow_check(files: _Files, tasks: _Tasks = None, inputs: _Inputs = None, as_json: JsonOption = False) -> None:
     """Find mistakes without running: syntax, unbound names, wrong arguments. Exit 1 if there are any."""
 
 
-@verb(workflow, "fmt", "workflow")
+@verb(workflow, "fmt", "programs.workflow")
 def workflow_fmt(
     files: _Files,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file is not formatted.")] = False,
@@ -99,7 +99,7 @@ def workflow_fmt(
     """Write programs in the standard layout. Comments stay."""
 
 
-@verb(workflow, "repl", "workflow_repl")
+@verb(workflow, "repl", "programs.repl")
 def workflow_repl(
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="A program to evaluate first.")] = None,
     tasks: _Tasks = None,

@@ -106,7 +106,7 @@ class ServeFlags(msgspec.Struct, frozen=True, kw_only=True):
     as_json: JsonOption = False
 
 
-@verb(bridge, "serve", "serve")
+@verb(bridge, "serve", "bridge.serve")
 def serve(flags: ServeFlags) -> None:
     """Serve an agent to phones, browsers and other terminals, until Ctrl-C."""
 
@@ -126,7 +126,7 @@ class GrantFlags(msgspec.Struct, frozen=True, kw_only=True):
     home: _Home
 
 
-@verb(tokens, "create", "tokens")
+@verb(tokens, "create", "bridge.tokens")
 def tokens_create(
     name: Annotated[str, typer.Argument(help='What you call its holder: "Ada\'s phone".')],
     kind: Annotated[
@@ -142,12 +142,12 @@ def tokens_create(
     """Make a token and print it. Only its digest is stored, so it cannot be shown again."""
 
 
-@verb(tokens, "list", "tokens")
+@verb(tokens, "list", "bridge.tokens")
 def tokens_list(*, home: _Home, as_json: JsonOption = False) -> None:
     """List the tokens, without their secrets."""
 
 
-@verb(tokens, "revoke", "tokens")
+@verb(tokens, "revoke", "bridge.tokens")
 def tokens_revoke(
     which: Annotated[str, typer.Argument(help="The id of a token, or its name if only one has it.")],
     *,
@@ -157,17 +157,17 @@ def tokens_revoke(
     """Revoke a token. A running bridge closes its connections within a second."""
 
 
-@verb(tls, "create", "tls")
+@verb(tls, "create", "bridge.tls")
 def tls_create(names: _Names = None, days: _Days = 365, *, home: _Home, as_json: JsonOption = False) -> None:
     """Make a self-signed certificate, and the key that comes after it."""
 
 
-@verb(tls, "show", "tls")
+@verb(tls, "show", "bridge.tls")
 def tls_show(names: _Names = None, *, home: _Home, as_json: JsonOption = False) -> None:
     """Show the certificate, its pins, and what clients would complain about. Exit 1 if there is something."""
 
 
-@verb(tls, "rotate", "tls")
+@verb(tls, "rotate", "bridge.tls")
 def tls_rotate(
     names: _Names = None,
     days: _Days = 365,
@@ -181,7 +181,7 @@ def tls_rotate(
     """Bring the next key into use with a new certificate. A running bridge takes it without a restart."""
 
 
-@verb(bridge, "pair", "tokens")
+@verb(bridge, "pair", "bridge.tokens")
 def pair(
     url: Annotated[
         str | None,
@@ -229,6 +229,6 @@ class AttachFlags(msgspec.Struct, frozen=True, kw_only=True):
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line for each message.")] = False
 
 
-@verb(bridge, "attach", "attach")
+@verb(bridge, "attach", "bridge.attach")
 def attach(flags: AttachFlags) -> None:
     """Follow a session of a bridge in this terminal, and take part: lines that you type go to the agent or answer its questions."""

@@ -44,7 +44,7 @@ from holdfast.bridge import (
 )
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, one_line, show_line
-from holdfast.cli.session_history import command
+from holdfast.cli.store.history import command
 from holdfast.faults import HoldfastError, InvalidError, visible
 from holdfast.runtime.secrets import redactor_for
 from holdfast.sessions.questions.question import answer_word
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from holdfast.bridge import ConnectionStatus, Message, RemoteSession
-    from holdfast.cli.bridge_app import AttachFlags
+    from holdfast.cli.bridge.flags import AttachFlags
 
 __all__ = ["attach"]
 
