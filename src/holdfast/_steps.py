@@ -13,10 +13,10 @@ Invariant: the error of an awaited step is raised where the generator has yielde
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["Steps", "finish", "finish_async"]
+__all__ = ["Steps", "finish", "finish_async", "twin"]
 
 T = TypeVar("T")
 
@@ -49,3 +49,15 @@ async def finish_async(steps: Steps[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def twin(steps: Callable[..., Steps[Any]], *, is_sync: bool) -> Callable[..., Any]:
+    """Return a function that runs steps in a thread, or an async function that runs them in a task."""
+
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        return finish(steps(*args, **kwargs))
+
+    async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        return await finish_async(steps(*args, **kwargs))
+
+    return blocking if is_sync else awaiting

@@ -12,7 +12,7 @@ Results go to stdout, all other messages go to stderr. Every verb has `--json`. 
     output       tables, JSON, messages; `exits`: exit codes, running a verb; `live`: live lines, for programs too
 
 A verb is declared beside its flags, and done in the module that the declaration names, which is imported when it runs. This room may import
-every other one; only `holdfast.live` imports from it.
+every other one. Only `holdfast.live` imports from it, so its modules list no names in `__all__`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ from holdfast.bridge.settings import BridgeSettings
 from holdfast.cli.bridge.serve import exit_soon, served_agent
 from holdfast.cli.programs.agent import needs_keys, rehearsal
 
-__all__ = ["host"]
-
 
 class _Start(msgspec.Struct, frozen=True, kw_only=True):
     """What the server says to the process that it starts."""

@@ -19,8 +19,6 @@ from holdfast.cli.store.flags import audit, sessions
 from holdfast.cli.verbs import CLOSE, CommandGroup, group_of, verb
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity
 
-__all__ = ["app", "run"]
-
 app = typer.Typer(
     name="holdfast",
     help="Error handling and recovery for AI agents.",

@@ -13,8 +13,6 @@ from holdfast.cli.output import narrate, show_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SHELLS", "Shell", "completion"]
-
 Shell: TypeAlias = Literal["bash", "zsh", "fish", "powershell"]
 
 SHELLS: Mapping[Shell, str] = {

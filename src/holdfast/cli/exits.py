@@ -20,8 +20,6 @@ from holdfast.faults import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Exit", "open_input", "perform", "prepare_streams", "table"]
-
 
 class Exit(IntEnum):
     """What the exit status of every verb means."""

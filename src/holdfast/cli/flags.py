@@ -8,8 +8,6 @@ import typer
 
 from holdfast.faults import CODES
 
-__all__ = ["JsonOption", "SessionStoreOption", "SinceOption", "StoreOption", "UntilOption", "complete_codes"]
-
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 StoreOption = Annotated[
     str | None,

@@ -12,8 +12,6 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json
 from holdfast.config.sources import FILE_NAME
 
-__all__ = ["TEMPLATE", "init"]
-
 _SCHEMA = "holdfast.init/1"
 
 # Prose has a space after the `#`; an option has none. Lines have at most 80 columns.

@@ -22,24 +22,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = [
-    "confirmed",
-    "counted",
-    "discard",
-    "fail",
-    "narrate",
-    "one_line",
-    "show_facts",
-    "show_json",
-    "show_line",
-    "show_page",
-    "show_table",
-    "show_text",
-    "stdout_width",
-    "tail",
-    "wrapped",
-]
-
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\N{REPLACEMENT CHARACTER}") | {0x09: "\t"}
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores import SessionRecord
 
-__all__ = ["KEYS", "Situation", "WaitingSession", "next_steps", "start"]
-
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 """The variables with the keys of providers."""
 

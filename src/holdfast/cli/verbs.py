@@ -23,8 +23,6 @@ from typer.core import TyperGroup
 from holdfast.cli.exits import perform
 from holdfast.cli.flags import StoreOption
 
-__all__ = ["CLOSE", "CommandGroup", "Implementation", "group_of", "store_verb", "verb"]
-
 F = TypeVar("F", bound=Callable[..., None])
 _STORE = Parameter("store", Parameter.KEYWORD_ONLY, default=None, annotation=StoreOption)
 

@@ -17,8 +17,6 @@ from holdfast.bridge.access.private_files import read_private, write_private
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["BridgeAddress"]
-
 _FILE = "address.json"
 _CONNECT_S = 1.0
 

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from holdfast.bridge import ConnectionStatus, Message, RemoteSession
     from holdfast.cli.bridge.flags import AttachFlags
 
-__all__ = ["attach"]
-
 _SHOWN = 200
 """Characters of a tool's arguments or result that a line shows."""
 _SHOWN_QUESTION = 2_000

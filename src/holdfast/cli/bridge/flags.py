@@ -9,8 +9,6 @@ import typer
 from holdfast.cli.flags import JsonOption
 from holdfast.cli.verbs import group_of, verb
 
-__all__ = ["AttachFlags", "GrantFlags", "ServeFlags", "bridge", "tls", "tokens"]
-
 bridge = typer.Typer()
 """The verbs that stand directly under `holdfast`."""
 tokens = group_of("Make, list and revoke the tokens of a bridge.")

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from holdfast.bridge.access.identity import TokenKind
     from holdfast.cli.bridge.flags import ServeFlags
 
-__all__ = ["exit_soon", "serve", "served_agent"]
-
 _FOR: dict[TokenKind, str] = {"device": "clients", "hook": "hooks"}
 """What the tokens are for that a server on loopback makes by itself."""
 _ATTACH_URL = "ws://127.0.0.1:3000/ws"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["tls_create", "tls_rotate", "tls_show"]
-
 
 def tls_create(*, home: Path, names: Sequence[str] | None, days: int, as_json: bool) -> Exit:
     """Make a self-signed certificate for these names and addresses."""

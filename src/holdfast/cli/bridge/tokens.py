@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.cli.bridge.flags import GrantFlags
     from holdfast.wire.messages import Role
 
-__all__ = ["pair", "tokens_create", "tokens_list", "tokens_revoke"]
-
 _COLUMNS = ("id", "kind", "name", "role", "sessions", "created", "expires", "state")
 _POLL_S = 0.3
 

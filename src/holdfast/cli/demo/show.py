@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.testing import FaultProvider
 
-__all__ = ["SCHEMA", "closeup", "show"]
-
 SCHEMA = "holdfast.demo/1"
 _SERVERS = (ANTHROPIC, OPENAI)
 _COUNTS = ("attempts", "requests", "answered", "faults", "not_sent")

@@ -18,8 +18,6 @@ from holdfast.testing.clock import seeded
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["ANTHROPIC", "CAST", "OPENAI", "OPEN_FOR", "Act", "ActKind", "DemoCaller", "storm"]
-
 ANTHROPIC, OPENAI = "anthropic", "openai"
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.testing import FaultProvider
 
-__all__ = ["ENDS", "Counted", "DemoCall", "DemoTally"]
-
 ENDS = ("answered", "recovered", "fell_back", "degraded", "given_up")
 """How a call may end, from best to worst."""
 

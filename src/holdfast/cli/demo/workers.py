@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from holdfast.cli.demo.tally import DemoTally
     from holdfast.clock import Clock
 
-__all__ = ["DemoStage", "in_memory", "on_loopback", "perform"]
-
 _NO_KEY = "demo"
 _QUESTION = "What is a holdfast, and why does kelp need one?"
 _MOST_TOKENS = 200

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.cli.app import FailureFlags
     from holdfast.faults import Redactor
 
-__all__ = ["classify", "fault_document", "fault_facts", "fault_headline"]
-
 
 _KINDS = ("exception", "exit_code", "jsonrpc", "sse", "grpc", "text")
 """Each of these flags describes one failure. The other flags only add facts to it."""

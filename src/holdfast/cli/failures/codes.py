@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from holdfast.cli.app import CodeFilters
     from holdfast.faults import Entry
 
-__all__ = ["codes", "entry_document", "entry_facts"]
+
+_FACTS = (
+    *("user", "suggestions", "aliases", "layer", "kind", "severity", "retryable", "schedule", "next_actor", "scope"),
+    *("http_status", "close_code", "exit_code", "category"),
+)
+"""The facts of an entry that JSON shows under their own names."""
 
 
 def codes(*, words: list[str] | None, filters: CodeFilters, as_json: bool) -> Exit:
@@ -58,27 +63,9 @@ def _fits(entry: Entry, words: list[str], wanted: dict[str, Any]) -> bool:
 
 def entry_document(entry: Entry) -> dict[str, Any]:
     """Return a catalog entry as JSON values."""
-    return {
-        "code": entry.code,
-        # The catalog holds templates. They are filled without facts, because braces mean nothing to a reader.
-        "message": fill(entry.message, {}),
-        "user": entry.user,
-        "suggestions": list(entry.suggestions),
-        "aliases": list(entry.aliases),
-        "layer": entry.layer.value,
-        "kind": entry.kind.value,
-        "severity": entry.severity.value,
-        "retryable": entry.retryable,
-        "schedule": entry.schedule.value,
-        "next_actor": entry.next_actor.value,
-        "scope": entry.scope.value,
-        "http_status": entry.http_status,
-        "close_code": entry.close_code,
-        "exit_code": entry.exit_code,
-        "category": entry.category.value,
-        "class_code": entry.classed,
-        "task": entry.task,
-    }
+    # The catalog holds templates. They are filled without facts, because braces mean nothing to a reader.
+    named = {"code": entry.code, "message": fill(entry.message, {})}
+    return named | {name: getattr(entry, name) for name in _FACTS} | {"class_code": entry.classed, "task": entry.task}
 
 
 def next_to_act(actor: NextActor) -> str:

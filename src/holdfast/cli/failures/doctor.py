@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores import Store
 
-__all__ = ["CheckResult", "doctor"]
-
 _OPTIONAL = (
     # package, its extra if it has one, what it is for
     ("anthropic", "anthropic", "Claude with Anthropic's SDK"),

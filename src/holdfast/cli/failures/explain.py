@@ -17,8 +17,6 @@ from holdfast.faults import CATALOG, Entry, Fault, nearest, resolve
 from holdfast.faults.catalog import CLOSE
 from holdfast.runtime import page_of, redactor_for
 
-__all__ = ["explain"]
-
 MAX_STDIN = 1_048_576
 _LONGEST_NAME = 100
 _SENTENCE = 3

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.config import Problem
     from holdfast.policies import Circuit, Policy
 
-__all__ = ["config_schema", "policy_check", "policy_show", "policy_simulate"]
-
 MAX_STDIN = 1_048_576
 WIDTH = 60
 _LABELS = {
@@ -355,17 +353,13 @@ def _plot_width() -> int:
 
 
 def _totals(report: SimulationReport) -> dict[str, Any]:
+    took = report.time_to_recovery
     return {
-        "operations": report.operations,
-        "succeeded": report.succeeded,
-        "failed": report.failed,
-        "calls": report.calls,
+        **{name: getattr(report, name) for name in ("operations", "succeeded", "failed", "calls")},
         "calls_per_operation": round(report.calls_per_operation, 3),
-        "wasted_calls": report.wasted_calls,
-        "hit": report.hit,
-        "recovered_share": round(report.recovered_share, 4),
-        "blocked_share": round(report.blocked_share, 4),
-        "time_to_recovery_s": None if report.time_to_recovery is None else round(report.time_to_recovery, 3),
+        **{name: getattr(report, name) for name in ("wasted_calls", "hit")},
+        **{name: round(getattr(report, name), 4) for name in ("recovered_share", "blocked_share")},
+        "time_to_recovery_s": None if took is None else round(took, 3),
     }
 
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["needed_version", "own_retries"]
-
 _NEEDED = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9.]+)")
 _DEFAULT = re.compile(r"^DEFAULT_MAX_RETRIES\s*(?::[^=\n]+)?=\s*(\d+)", re.MULTILINE)
 _WITH_RETRIES = ("anthropic", "openai")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.actors.tree import Node, Tree
 
-__all__ = ["actors_tree"]
-
 _ANSWER_S = 5.0
 _SOCKET = re.compile(r"(?P<pid>[1-9][0-9]{0,9})-[1-9][0-9]{0,9}\.sock")
 _HARD_BLANK = "\N{NO-BREAK SPACE}"

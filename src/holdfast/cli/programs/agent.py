@@ -57,16 +57,6 @@ if TYPE_CHECKING:
     from holdfast.cli.live import LiveView
     from holdfast.faults import Fault
 
-__all__ = [
-    "REHEARSAL",
-    "agent_run",
-    "default_agent",
-    "ended_in_doubt",
-    "imported",
-    "needs_keys",
-    "rehearsal",
-]
-
 _KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "openai": ("OPENAI_API_KEY",),

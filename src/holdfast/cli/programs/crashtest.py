@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.cli.app import CrashFlags
     from holdfast.testing.crashtest import Report, Row
 
-__all__ = ["crashtest"]
-
 _CHECK_TIMEOUT_S = 300
 
 

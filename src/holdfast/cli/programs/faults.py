@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["faults_list", "faults_proxy", "faults_serve"]
-
 _MAX_STDIN = 1_048_576
 
 

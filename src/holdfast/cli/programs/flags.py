@@ -9,8 +9,6 @@ import typer
 from holdfast.cli.flags import JsonOption, SessionStoreOption
 from holdfast.cli.verbs import group_of, verb
 
-__all__ = ["ProgramFlags", "workflow"]
-
 workflow = group_of("Run, check and format workflows, which survive a crash.")
 
 _File = Annotated[str, typer.Argument(metavar="FILE", help="The program, such as review.sexp.")]

@@ -16,8 +16,6 @@ from holdfast.tasks.workflows import Workflow
 from holdfast.tasks.workflows.shell import WorkflowShell
 from holdfast.workflow import WorkflowSyntaxError, read, show
 
-__all__ = ["workflow_repl"]
-
 _HELP = "Expressions are evaluated; :env shows what is bound, :quit ends."
 _END = "the end of the source"
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.sinks.live import LiveLine
 
-__all__ = ["EFFECTS", "run_command", "seconds_of"]
-
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "unsafe")
 _ATTEMPTS = 3
 """Calls in all of a command that may be repeated, where neither the command line nor the settings name a number."""

@@ -46,17 +46,6 @@ if TYPE_CHECKING:
     from holdfast.sessions.later import DueRun
     from holdfast.tasks.workflows import Observation
 
-__all__ = [
-    "failure_lines",
-    "options_of",
-    "source_of",
-    "workflow_check",
-    "workflow_due",
-    "workflow_fmt",
-    "workflow_resume",
-    "workflow_run",
-]
-
 _CONTEXT = "holdfast.workflow"
 """The name of the session's context under which the inputs of a run are kept, for `resume`."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
     from holdfast.stores.store import Store
 
-__all__ = ["Form", "existing_store", "form_of", "time_of", "with_store"]
-
 Form: TypeAlias = Literal["table", "json", "jsonl"]
 
 

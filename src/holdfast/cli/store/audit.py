@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from holdfast.stores.store import Store
     from holdfast.stores.verification import Verification
 
-__all__ = ["Filters", "audit_export", "audit_query", "audit_tail", "audit_verify", "filters_of"]
-
 COLUMNS = ("time", "chain", "n", "class", "correlation", "payload")
 POLL_S = 0.5
 _LEAST_PAGE = 100

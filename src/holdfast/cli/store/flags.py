@@ -9,8 +9,6 @@ from holdfast.cli.flags import JsonOption, SinceOption, StoreOption, UntilOption
 from holdfast.cli.verbs import group_of, store_verb, verb
 from holdfast.stores.records import AUDIT_CLASSES, SessionState
 
-__all__ = ["AnswerFlags", "AuditFlags", "RetentionFlags", "audit", "sessions"]
-
 audit = group_of("Read, search, verify and export the audit trail of a store.")
 _Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
 

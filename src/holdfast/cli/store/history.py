@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.sessions.history import History, StepHistory, TurnHistory
     from holdfast.stores import Store
 
-__all__ = ["NextAction", "command", "next_actions", "sessions_resume", "sessions_show"]
-
 _SHOWN_ABOVE = frozenset({"sessionId", "createdAt", "updatedAt"})
 """Fields of a manifest that repeat other facts."""
 _STEPS = 20

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.store import Store
 
-__all__ = ["policy_observe"]
-
 _COLUMNS = ("target", "calls", "answered", "failed", "tried again", "given up", "own retries", "worse off")
 _DOES = {
     "retry": "would have been retried",

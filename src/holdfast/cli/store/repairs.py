@@ -26,14 +26,6 @@ from holdfast.sessions.parked_runs import shown_time
 if TYPE_CHECKING:
     from holdfast.stores import Store
 
-__all__ = [
-    "sessions_abandon",
-    "sessions_fork",
-    "sessions_resolve",
-    "sessions_retry",
-    "sessions_unpark",
-]
-
 
 def _result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
     """Return the result that a person gave for a step. Raises `InvalidError` unless the flags say one thing."""

@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from holdfast.cli.store.flags import AnswerFlags, RetentionFlags
     from holdfast.stores import SessionRecord, Store
 
-__all__ = [
-    "ids_from",
-    "person",
-    "record_document",
-    "sessions_answer",
-    "sessions_close",
-    "sessions_export",
-    "sessions_import",
-    "sessions_ls",
-    "sessions_prune",
-    "sessions_rekey",
-]
-
 SCHEMA = "holdfast.sessions/1"
 COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last", "parked until")
 

@@ -15,7 +15,7 @@ from copy import copy as copy_object
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
-from holdfast._steps import Steps, finish, finish_async
+from holdfast._steps import Steps, finish, finish_async, twin
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.clients.exchange import Exchange, named_retries, with_limit, without_retries
@@ -169,7 +169,7 @@ def _take_over(pool: ClientPool, index: int = 0) -> Any:
         _add_hook(client, note_limits if is_sync else note_limits_async)
     # The caller has only the first client, so closing it closes them all.
     if pool.several:
-        head.close = _twin(partial(_close, pool), is_sync=is_sync)
+        head.close = twin(partial(_close, pool), is_sync=is_sync)
     return head
 
 
@@ -220,19 +220,7 @@ def _request(pool: ClientPool, first: PoolMember, *, is_sync: bool) -> Callable[
             exchange().make_sdk_error(error)
             raise
 
-    return _twin(steps, is_sync=is_sync)
-
-
-def _twin(steps: Callable[..., Steps[Any]], *, is_sync: bool) -> Callable[..., Any]:
-    """Return a function that runs steps in a thread, or an async function that runs them in a task."""
-
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        return finish(steps(*args, **kwargs))
-
-    async def awaiting(*args: Any, **kwargs: Any) -> Any:
-        return await finish_async(steps(*args, **kwargs))
-
-    return blocking if is_sync else awaiting
+    return twin(steps, is_sync=is_sync)
 
 
 def _dialect(sdk: Sdk, cast_to: Any) -> StreamDialect:
@@ -294,7 +282,7 @@ def checked_client(client: C, sdk: Sdk, runtime: Runtime | None = None, retries:
         # Frameworks sometimes make a copy without retries for one call. This client has no retries already.
         return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk, runtime, own)
 
-    checked.request = _twin(_checked_request(checked, sdk, runtime, own), is_sync=isinstance(checked, sdk.sync))
+    checked.request = twin(_checked_request(checked, sdk, runtime, own), is_sync=isinstance(checked, sdk.sync))
     checked.copy = checked.with_options = copy
     result: C = checked
     return result

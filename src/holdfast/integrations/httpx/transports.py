@@ -6,7 +6,7 @@ attempt.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast import options
 from holdfast._steps import finish, finish_async
@@ -137,7 +137,35 @@ def _observed(op: Operation, request: Any, send: Callable[[Any], Any]) -> Steps[
     return response
 
 
-class RecoveringTransport(Transport):
+class _Recovering:
+    """What both transports take and check."""
+
+    _sends: ClassVar[str]
+    """The method that sends a request."""
+    _expected: ClassVar[str]
+
+    @options.suggests
+    def __init__(
+        self,
+        transport: Any,
+        *,
+        policy: Policy | None = None,
+        name: str | None = None,
+        methods: frozenset[str] = IDEMPOTENT,
+        first_event: bool = False,
+        runtime: Runtime | None = None,
+    ) -> None:
+        if not callable(getattr(transport, self._sends, None)):
+            raise InvalidError.at("transport", self._expected, transport)
+        self._inside = transport
+        self._recovery = _Recovery(
+            transport, policy=policy, name=name, methods=methods, first_event=first_event, runtime=runtime
+        )
+        if isinstance(self, Transport):
+            warn_of_sync_hedge(policy, type(self).__name__)
+
+
+class RecoveringTransport(_Recovering, Transport):
     """A transport around another transport. Its requests recover.
 
         client = httpx.Client(transport=RecoveringTransport(httpx.HTTPTransport()))
@@ -153,24 +181,7 @@ class RecoveringTransport(Transport):
     a transport that is not sync.
     """
 
-    @options.suggests
-    def __init__(
-        self,
-        transport: Any,
-        *,
-        policy: Policy | None = None,
-        name: str | None = None,
-        methods: frozenset[str] = IDEMPOTENT,
-        first_event: bool = False,
-        runtime: Runtime | None = None,
-    ) -> None:
-        if not callable(getattr(transport, "handle_request", None)):
-            raise InvalidError.at("transport", "a transport such as httpx.HTTPTransport()", transport)
-        warn_of_sync_hedge(policy, "RecoveringTransport")
-        self._inside = transport
-        self._recovery = _Recovery(
-            transport, policy=policy, name=name, methods=methods, first_event=first_event, runtime=runtime
-        )
+    _sends, _expected = "handle_request", "a transport such as httpx.HTTPTransport()"
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, with retries, and return the response. The HTTP client calls this."""
@@ -207,7 +218,7 @@ class RecoveringTransport(Transport):
         self._inside.close()
 
 
-class AsyncRecoveringTransport(AsyncTransport):
+class AsyncRecoveringTransport(_Recovering, AsyncTransport):
     """The same as `RecoveringTransport`, for async clients.
 
         client = httpx.AsyncClient(transport=AsyncRecoveringTransport(httpx.AsyncHTTPTransport()))
@@ -215,23 +226,7 @@ class AsyncRecoveringTransport(AsyncTransport):
     Options, results and errors are those of `RecoveringTransport`. A wrong option raises `InvalidError`.
     """
 
-    @options.suggests
-    def __init__(
-        self,
-        transport: Any,
-        *,
-        policy: Policy | None = None,
-        name: str | None = None,
-        methods: frozenset[str] = IDEMPOTENT,
-        first_event: bool = False,
-        runtime: Runtime | None = None,
-    ) -> None:
-        if not callable(getattr(transport, "handle_async_request", None)):
-            raise InvalidError.at("transport", "a transport such as httpx.AsyncHTTPTransport()", transport)
-        self._inside = transport
-        self._recovery = _Recovery(
-            transport, policy=policy, name=name, methods=methods, first_event=first_event, runtime=runtime
-        )
+    _sends, _expected = "handle_async_request", "a transport such as httpx.AsyncHTTPTransport()"
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, with retries, and return the response. The HTTP client calls this."""

@@ -21,6 +21,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from pydantic import Field
 
 from holdfast import classify
+from holdfast._steps import Steps, twin
 from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING, GivenUp
@@ -31,7 +32,7 @@ from holdfast.runtime.secrets import name_of_key
 from holdfast.runtime.streams.flow import StreamDialect, Used
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from langchain_core.messages import BaseMessage
     from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -196,7 +197,7 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
     }
     for method, recovered in (
         ("_generate", _generate),
-        ("_agenerate", _agenerate),
+        ("_agenerate", functools.partial(_generate, is_sync=False)),
         ("_stream", _stream),
         ("_astream", _astream),
     ):
@@ -233,34 +234,19 @@ def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property
     return functools.cached_property(client)
 
 
-def _generate(own: Callable[..., ChatResult]) -> Callable[..., ChatResult]:
-    def generate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        def attempt(*_: Any) -> ChatResult:
+def _generate(own: Callable[..., Any], *, is_sync: bool = True) -> Callable[..., Any]:
+    def generate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Steps[ChatResult]:
+        def attempt(*_: Any) -> Any:
             return own(self, messages, *args, **kwargs)
 
         calls = _calls_of(self, kwargs)
         if calls is None:
-            return attempt()
+            return (yield attempt())
         with self.recovery.given_up.marked():
-            result: ChatResult = calls.call(attempt, messages, settings_of(self, kwargs))
-        return result
+            call = calls.call if is_sync else calls.acall
+            return (yield call(attempt, messages, settings_of(self, kwargs)))
 
-    return generate
-
-
-def _agenerate(own: Callable[..., Awaitable[ChatResult]]) -> Callable[..., Awaitable[ChatResult]]:
-    async def agenerate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        async def attempt(*_: Any) -> ChatResult:
-            return await own(self, messages, *args, **kwargs)
-
-        calls = _calls_of(self, kwargs)
-        if calls is None:
-            return await attempt()
-        with self.recovery.given_up.marked():
-            result: ChatResult = await calls.acall(attempt, messages, settings_of(self, kwargs))
-        return result
-
-    return agenerate
+    return twin(generate, is_sync=is_sync)
 
 
 def _stream(own: Callable[..., Iterator[ChatGenerationChunk]]) -> Callable[..., Iterator[ChatGenerationChunk]]:

@@ -15,6 +15,7 @@ from langgraph.runtime import get_runtime
 from langgraph.types import RetryPolicy
 
 from holdfast import options
+from holdfast._steps import Steps, twin
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.retries import warn_of_loops_around
 from holdfast.integrations.recovery_warnings import warn
@@ -111,27 +112,14 @@ def recovering_node(
     target = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
     calls = Calls(target, policy, passing=PASSING, effect=effect, fn=node, repeats="on-evidence", runtime=runtime)
     given_up = GivenUp()
-    if is_async(node):
+    is_sync = not is_async(node)
 
-        @functools.wraps(node)
-        async def recovered_async(*args: Any, **kwargs: Any) -> Any:
-            given_up.warn_if_tried_again()
-
-            async def attempt() -> Any:
-                return await node(*args, **kwargs)
-
-            with given_up.marked():
-                return await calls.acall(attempt)
-
-        return recovered_async
-
-    @functools.wraps(node)
-    def recovered(*args: Any, **kwargs: Any) -> Any:
+    def recovered(*args: Any, **kwargs: Any) -> Steps[Any]:
         given_up.warn_if_tried_again()
         with given_up.marked():
-            return calls.call(lambda: node(*args, **kwargs))
+            return (yield (calls.call if is_sync else calls.acall)(lambda: node(*args, **kwargs)))
 
-    return recovered
+    return functools.wraps(node)(twin(recovered, is_sync=is_sync))
 
 
 # --- LangGraph's loop around ours ---

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 from pydantic_ai.exceptions import UserError
 
 from holdfast import options
+from holdfast._steps import Steps, twin
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.pydantic_ai.exceptions import PASSING, for_the_model
 from holdfast.policies.target import Target
@@ -77,24 +78,18 @@ def recovering_tool(
     declared = effect is not None or contract_of(fn) is not None
     target = Target(tool=name or name_of(fn).rpartition(".")[2])
     calls = Calls(target, policy, passing=PASSING, effect=effect, fn=fn, runtime=runtime) if declared else None
-    if is_async(fn):
+    is_sync = not is_async(fn)
 
-        @functools.wraps(fn)
-        async def recovered_async(*args: Any, **kwargs: Any) -> Any:
-            async def attempt() -> Any:
-                return await fn(*args, **kwargs)
+    def recovered(*args: Any, **kwargs: Any) -> Steps[Any]:
+        def attempt() -> Any:
+            return fn(*args, **kwargs)
 
-            with _reported(failures):
-                return await (attempt() if calls is None else calls.acall(attempt))
-
-        return recovered_async
-
-    @functools.wraps(fn)
-    def recovered(*args: Any, **kwargs: Any) -> Any:
         with _reported(failures):
-            return fn(*args, **kwargs) if calls is None else calls.call(lambda: fn(*args, **kwargs))
+            if calls is None:
+                return (yield attempt())
+            return (yield (calls.call if is_sync else calls.acall)(attempt))
 
-    return recovered
+    return functools.wraps(fn)(twin(recovered, is_sync=is_sync))
 
 
 @contextmanager
