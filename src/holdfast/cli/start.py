@@ -73,7 +73,7 @@ def next_steps(here: Situation) -> Iterator[tuple[str, str]]:
         yield "holdfast doctor", "the store cannot be read"
     yield from _about_sessions(here.sessions)
     if not here.has_settings and not here.sessions:
-        # Somebody who is here for the first time.
+        # The first visit of a person.
         yield "holdfast demo", "see it work: half a minute, no keys"
     if here.key:
         yield "holdfast agent run", f"an agent that survives a crash ({here.key})"

@@ -121,7 +121,7 @@ class Problems:
         self.found.append(Problem(path=path, expected=expected, received=received, code=code))
 
     def add_unknown(self, path: str, kind: str, name: str, known: Collection[str], value: Any = None) -> None:
-        """Add a name that is none of the `known` ones; `kind` says what it should name: an option, a code."""
+        """Add a name that is not among the `known` ones; `kind` says what it should name: an option, a code."""
         expected = f"one of {', '.join(sorted(known))}" if len(known) <= _LISTED else f"a known {kind}"
         code: Code = "CONFIG_CODE_UNKNOWN" if kind == "code" else "CONFIG_INVALID"
         is_option = kind == "option"

@@ -232,7 +232,7 @@ def _start(tables: Mapping[str, Any], problems: Problems) -> tuple[Policy, bool]
 
 
 def _mode(table: Mapping[str, Any], path: str, problems: Problems) -> Mode | None:
-    """Return the mode in a table, or None if there is none; a word that is no mode is a mistake."""
+    """Return the mode in a table, or None if it has no `mode`. An unknown word is a mistake."""
     given = table.get("mode")
     if given is None or given in MODES:
         return given

@@ -124,7 +124,7 @@ def variables() -> Mapping[str, Any]:
 
 
 def find_file(folder: Path | None = None) -> Path | None:
-    """Return the `holdfast.toml` in `folder`, by default the current one; None if there is none that can be trusted.
+    """Return the `holdfast.toml` in `folder`, by default the current one; None if no such file can be trusted.
 
     Folders above are not searched. The file must belong to the current user or to root, and not everybody may write it.
 
@@ -269,7 +269,7 @@ def _set(tables: dict[str, Any], option: str, value: Any) -> str:
         for other in STARTS:
             tables.pop(other, None)
     if option == "mode" and isinstance(targets := tables.get("targets"), dict):
-        # Somebody who switches a whole process over means every target, whatever the file has for one of them.
+        # A mode for the whole process means every target, whatever the file has for one of them.
         tables["targets"] = {name: _without_mode(table) for name, table in targets.items()}
     if option in STARTS or option in ("enabled", "mode", "log"):
         tables[option] = value

@@ -171,7 +171,7 @@ def _circles(known: Mapping[str, Described]) -> list[tuple[str, ...]]:
 
 
 def _circle_from(name: str, known: Mapping[str, Described], taken: set[str]) -> tuple[str, ...]:
-    """Return the shortest path from an extension over its requirements back to itself, or () if there is none."""
+    """Return the shortest path from an extension over its requirements back to itself, or () if no path leads back."""
     # Breadth first: the paths are longest at the end of the list, so the first way back is the shortest.
     paths: list[tuple[str, ...]] = [(name,)]
     seen: set[str] = set()

@@ -46,7 +46,7 @@ Repeats: TypeAlias = Literal["always", "on-evidence", "never"]
 """When calls are repeated that declare no effect: as the policy says; only if a failure shows that nothing happened; never."""
 
 
-def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:  # noqa: ARG001 - the usual arguments
+def _request_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:  # noqa: ARG001 - the usual arguments
     """Read the usual arguments of calls: the request, then its settings."""
     request, settings = (*args, None, None)[:2]
     return request, settings if isinstance(settings, Mapping) else {}
@@ -60,7 +60,7 @@ class _Framework(Adapter):
         passing: tuple[type[Exception], ...],
         usage: Callable[[Any], Any] | None,
         bare_attempts: int,
-        asks: Asks = _asked,
+        asks: Asks = _request_of,
         repeats: Repeats = "always",
         *,
         reads: Callable[[Exception], Fault | None] | None = None,
@@ -113,7 +113,7 @@ class Calls:
         effect: Effect | None = None,
         fn: Any = None,
         usage: Callable[[Any], Any] | None = None,
-        asks: Asks = _asked,
+        asks: Asks = _request_of,
         through_client: bool = False,
         repeats: Repeats = "always",
         reads: Callable[[Exception], Fault | None] | None = None,

@@ -498,7 +498,7 @@ class _Run:
     # --- the end ---
 
     async def _conclude(self, live: _Live) -> dict[str, Any]:
-        """Return the result of a query that has ended, or raise why there is none."""
+        """Return the result of a query that has ended. Raises why it has no result."""
         report = live.report
         self._conversation = report.session or self._conversation
         self._worked = self._worked or report.worked

@@ -186,7 +186,7 @@ def _get_response(models: Sequence[_Prepared]) -> Any:
 
         # The chain is made for each call, because the fallbacks need the call's own arguments.
         first, *others = models
-        asked = _asked(args, kwargs)
+        asked = _request_of(args, kwargs)
         calls, respond = first.calls[effect], request(first)
         chain = calls.chain(respond, [(other.name, other.calls[effect], recovered(other)) for other in others])
         return await calls.acall(respond, *asked, chain=chain)
@@ -216,13 +216,13 @@ def _live(models: Sequence[_Prepared], effect: Effect | None, after_first: After
 
 
 def _asks(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """Return the request and its settings. A stream has the SDK's own arguments, a call has what `_asked` returns."""
+    """Return the request and its settings. A stream has the SDK's own arguments, a call has what `_request_of` returns."""
     if len(args) == _ASKED and isinstance(args[1], Mapping) and not kwargs:
         return args[0], args[1]
-    return _asked(args, kwargs)
+    return _request_of(args, kwargs)
 
 
-def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def _request_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     named = dict(zip(_ARGUMENTS, args, strict=False)) | dict(kwargs)
     most = getattr(named.get("model_settings"), "max_tokens", None)
     tools = [_described(tool) for tool in named.get("tools") or ()]

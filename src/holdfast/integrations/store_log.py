@@ -60,7 +60,7 @@ class StoreLog:
                 raise
 
     async def record(self, name: str) -> SessionRecord | None:
-        """Return what the store knows about a log, or None if there is none."""
+        """Return what the store knows about a log, or None if it has no such log."""
         try:
             return await self._store.session(name)
         except HoldfastError as error:

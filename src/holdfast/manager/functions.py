@@ -139,7 +139,7 @@ def execute_with_recovery(
 def create_circuit_breaker(
     name: str, config: Circuit | None = None, *, runtime: Runtime | None = None
 ) -> CircuitHandle:
-    """Return the circuit of a name, such as `"claude"` or `"agent:builder"`: one for the whole program, whoever asks for it.
+    """Return the circuit of a name, such as `"claude"` or `"agent:builder"`: the whole program shares it.
 
     config: its settings. By default those that are configured, else those of the runtime's profile.
 

@@ -101,7 +101,7 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     primary: Callable[[], Any] | None = None
-    """The operation itself, for `with_fallback`, which gets nothing else. None: it is given beside the chain."""
+    """The operation itself, for `with_fallback`, which gets nothing else. None if it is given beside the chain."""
     fallbacks: tuple[FallbackStep, ...] = ()
     """The other ways to get an answer."""
     cached: CachedAnswers | None = None

@@ -55,7 +55,7 @@ BADGES: dict[HookState, HookBadge] = {
     "error": HookBadge.SKIPPED,
 }
 _SECONDS: dict[HookBadge, float | None] = {HookBadge.PASSED: 2.0, HookBadge.CORRECTED: 5.0, HookBadge.FAILED: None}
-"""How long the toast of a badge stays. None: until somebody closes it."""
+"""How long the toast of a badge stays; None means until the user closes it."""
 
 
 class HookToast(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class HookToast(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     at: float
     seconds: float | None
-    """None: until somebody closes it."""
+    """None means until the user closes it."""
     hidden: bool = False
     """A screen may leave it out: nothing has to be known."""
     count: int = 1

@@ -53,7 +53,7 @@ def react_to_failures(
 ) -> Subscription:
     """Log every operation that is given up, and call the functions that its severity requires.
 
-    `metrics` counts the failure; `notify` informs the user; `alert` calls somebody; `circuit` stops calls to the target that
+    `metrics` counts the failure; `notify` informs the user; `alert` calls a person; `circuit` stops calls to the target that
     failed (`manager.get_circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this
     order, so they must be quick. A function that raises is reported once, and the others are still called.
 

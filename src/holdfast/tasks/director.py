@@ -96,10 +96,10 @@ async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime, sessio
     progress = Progress(loop.unchanged)
     feedback: Any = ""
     success = is_over = False
-    asked: list[Task] = []
+    tasks: list[Task] = []
 
     async def performed(task: Task) -> TaskResult:
-        asked.append(task)
+        tasks.append(task)
         return await perform(task)
 
     for number in range(1, loop.max_iterations + 1):
@@ -109,7 +109,7 @@ async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime, sessio
                 done += 1
             is_over = loop.until is not None and loop.until(iteration)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            task = asked[-1] if steps[done] in {"director", "evaluator"} else None
+            task = tasks[-1] if steps[done] in {"director", "evaluator"} else None
             return _failed(loop, [*history, iteration], steps[done], done, runtime.fault_of(error), task=task)
         history.append(iteration)
         success, feedback = _judgement(iteration.evaluation)
@@ -175,7 +175,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def not_accepted(loop: DirectorLoop, result: TaskResult) -> Fault | None:
-    """Return why the last proposal is not the output of the loop; None: it was accepted."""
+    """Return why the last proposal is not the output of the loop, or None if it was accepted."""
     if result.fault is not None or result.notes["ended_by"] != "max_iterations":
         return result.fault
     context = {"used": result.notes["iterations_completed"], "limit": loop.max_iterations}

@@ -82,7 +82,7 @@ class DocumentTaskSystem(TaskSystem):
         """Look for the context of a failed task in another way: by the names of the files.
 
         query: what the task is about. A failure of ours says it itself; without any, the files are listed by their names.
-        The content of the result is a list of matches. A failure that is none of context fails as it is.
+        The content of the result is a list of matches. A failure that is not about context is returned as it is.
         """
         try:
             fault = view.fault_in(error)

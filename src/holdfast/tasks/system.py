@@ -64,9 +64,9 @@ T = TypeVar("T")
 
 HandlerName: TypeAlias = Literal["resource", "context", "subtask", "format", "general"]
 Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
-"""Returns another request for a task that failed; None: there is none."""
+"""Returns another request for a task that failed, or None."""
 Handle: TypeAlias = Callable[[Task, Fault], Any]
-"""Returns another request for a task that failed, or its result; None: it fails as it would without. It may be async."""
+"""Returns another request for a task that failed, or its result, or None to let it fail. It may be async."""
 
 _FINAL = frozenset({"TASK_CYCLE", "TASK_DEPTH_EXCEEDED", "TASK_SUBTASK_FAILED"})
 
@@ -94,7 +94,7 @@ class TaskSystem:
     performer: an agent, or a function of an `Assignment`, plain or async.
     agents: more performers, by the name that `Task.agent` gives.
     decomposer: splits a task that used up its turns, context or output: `by_section`, `by_items`, `by_model(…)`, or your own.
-    change: makes another request of a subtask that failed, for one more try; None: there is no second try.
+    change: makes another request of a subtask that failed, for one more try; with None a subtask has one try.
     alternative: makes another request of a task that gets nowhere, for one more try.
     handlers: what you do about failures yourself, by the word for their kind: `resource`, `context`, `subtask`, `format`, `general`. A
     function of the task and its fault, plain or async; it returns another `Task`, which is performed once, or a `TaskResult`, or None.
@@ -275,7 +275,7 @@ class TaskSystem:
         *,
         report: TaskReport,
     ) -> TaskResult | None:
-        """Let the caller's own handler make something of a failure; None: it makes nothing of it, or there is none.
+        """Return what the caller's own handler makes of a failure, or None if there is no handler or it makes nothing of it.
 
         A handler with a defect is reported, and does not hide the failure.
         """

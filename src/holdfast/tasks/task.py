@@ -245,8 +245,8 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
     @property
     def signature(self) -> str:
         """The same for two tasks that ask the same thing about the same inputs. A chain of subtasks that has it twice is a cycle."""
-        asked = [self.agent, self.subtype, " ".join(self.prompt.split()), self.inputs]
-        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic", enc_hook=repr)).hexdigest()
+        identity = [self.agent, self.subtype, " ".join(self.prompt.split()), self.inputs]
+        return hashlib.sha256(msgspec.json.encode(identity, order="deterministic", enc_hook=repr)).hexdigest()
 
     def text(self) -> str:
         """Return the prompt with its inputs filled in. Raises TASK_INPUT_INVALID if one is missing."""
@@ -419,7 +419,7 @@ class TaskResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_def
     fault: Fault | None = None
     """Why it failed."""
     usage: DataUsage | None = None
-    """What it used; None: nothing is known."""
+    """What it used; None if that is not known."""
 
     @classmethod
     def of_fault(cls, fault: Fault, notes: dict[str, Any] | None = None) -> TaskResult:

@@ -26,7 +26,7 @@ class BridgeAddress(msgspec.Struct, frozen=True):
 
     url: str
     cert: str | None
-    """The file of its certificate; None: it serves without TLS."""
+    """The file of its certificate; None if it serves without TLS."""
 
     def write(self, home: Path) -> None:
         """Write it into the folder of the bridge's tokens."""

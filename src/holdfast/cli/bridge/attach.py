@@ -105,9 +105,9 @@ class _Attached:
         )
         self._questions: dict[str, Question] = {}
         """The questions that wait for an answer, oldest first."""
-        self._asked = ""
+        self._question_id = ""
         """The question that a line answers; empty: a line is a message to the agent."""
-        self._asked_at = 0.0
+        self._question_since = 0.0
         """When that changed without the user, by the loop's clock."""
         self._opened: set[str] = set()
         """The questions that were too long to be shown at once, and were opened."""
@@ -218,9 +218,9 @@ class _Attached:
                 await session.stop()
             elif word in _COMMANDS:
                 if not self._waiting:
-                    return narrate("nothing waits that could be told what to do")
-                said: Any = _COMMANDS[word]
-                await session.command(self._waiting, said)
+                    return narrate("no operation is waiting for a command")
+                command_: Any = _COMMANDS[word]
+                await session.command(self._waiting, command_)
             elif word == "/pending":
                 self._show_pending()
             elif word.startswith("/discard"):
@@ -243,19 +243,19 @@ class _Attached:
 
     def _is_for_another(self, line: str) -> bool:
         """Say so if a line was typed for a question that stood there before. What a script sends is meant for what comes."""
-        is_read = asyncio.get_running_loop().time() - self._asked_at >= _UNREAD_S
+        is_read = asyncio.get_running_loop().time() - self._question_since >= _UNREAD_S
         if is_read or line.startswith("/") or not sys.stdin.isatty():
             return False
-        why = "before this question was shown" if self._asked else "for a question that is closed"
+        why = "before this question was shown" if self._question_id else "for a question that is closed"
         narrate(f"typed {why}, so nothing was sent; type it again: {_short(line)}")
         return True
 
-    def _note_asked(self, *, by_user: bool = False) -> None:
-        asked = next(iter(self._questions), "")
-        if asked != self._asked:
-            self._asked = asked
+    def _note_question(self, *, by_user: bool = False) -> None:
+        first = next(iter(self._questions), "")
+        if first != self._question_id:
+            self._question_id = first
             # After an answer of theirs, people may go on typing, but not to a question that they have not read.
-            self._asked_at = asyncio.get_running_loop().time() if asked or not by_user else 0.0
+            self._question_since = asyncio.get_running_loop().time() if first or not by_user else 0.0
 
     def _show_pending(self) -> None:
         for number, each in enumerate(self._client.pending, 1):
@@ -275,7 +275,7 @@ class _Attached:
         if question.id not in self._opened and _is_folded(question):
             if text.strip().lower() == "o":
                 self._opened.add(question.id)
-                return narrate(_asked_whole(question))
+                return narrate(_whole_question(question))
             answer = _answer_of(question, text)
             if answer is not None and answer.value is True:
                 return narrate("it is longer than what was shown: o shows all, and then you can say yes")
@@ -286,9 +286,9 @@ class _Attached:
             return narrate(
                 "answer with y or n; a reason may follow" if question.kind in _YES_OR_NO else "answer with a number"
             )
-        # Somebody else may answer meanwhile; then the next line is not for this question.
+        # Another client may answer meanwhile; then the next line is not for this question.
         self._questions.pop(question.id, None)
-        self._note_asked(by_user=True)
+        self._note_question(by_user=True)
         self._has_answered = self._is_in_turn
         self._note_progress()
         await session.answer(question.id, answer)
@@ -352,12 +352,12 @@ class _Attached:
                 pass
 
     def _note_progress(self) -> None:
-        """Notice whether the turn has ended that answers the last message from here, also if it failed and said nothing, or a question waits."""
-        self._note_asked()
+        """Notice when the turn ends that answers the last message from here, also without an answer, and when a question waits."""
+        self._note_question()
         if self._questions or not (self._has_answered or self._sent > self._answered):
             self._is_settled.set()
         else:
-            # Another line was sent after this was noticed, or somebody has answered.
+            # Another line was sent after this was noticed, or another client has answered.
             self._is_settled.clear()
 
     def _show(self, message: Message) -> None:
@@ -367,7 +367,7 @@ class _Attached:
             case AnswerEnded():
                 self._end_line()
             case Question():
-                self._progress(_asked(message))
+                self._progress(_question_line(message))
             case UserText(client_id=client) if client == self._client.client_id and sys.stdin.isatty():
                 # It stands there already, as it was typed.
                 pass
@@ -416,8 +416,8 @@ def _answer_of(question: Question, text: str) -> Answer | None:
     return Answer(text)
 
 
-def _asked(question: Question) -> str:
-    whole = _asked_whole(question)
+def _question_line(question: Question) -> str:
+    whole = _whole_question(question)
     lines = [f"? {whole[:_SHOWN_QUESTION]}"]
     if _is_folded(question):
         lines.append(f"  … {len(whole) - _SHOWN_QUESTION} characters more: o shows them")
@@ -431,7 +431,7 @@ def _asked(question: Question) -> str:
     return "\n".join([*lines, f"  {hint}"])
 
 
-def _asked_whole(question: Question) -> str:
+def _whole_question(question: Question) -> str:
     """Return all that is asked, as a person reads it who decides: for a tool call its arguments, whole."""
     if not question.params:
         return visible(question.prompt)
@@ -441,7 +441,7 @@ def _asked_whole(question: Question) -> str:
 
 
 def _is_folded(question: Question) -> bool:
-    return len(_asked_whole(question)) > _SHOWN_QUESTION
+    return len(_whole_question(question)) > _SHOWN_QUESTION
 
 
 def _line(message: Message) -> str:

@@ -135,7 +135,7 @@ def _announce(bridge: Bridge, made: dict[TokenKind, str], address: BridgeAddress
     sys.stdout.flush()
     narrate(f"{agent_name(bridge.agent)} is served to WebSocket clients at {bridge.ws_url}; Ctrl-C ends it")
     for kind, token in made.items():
-        # `narrate` masks what looks like a secret. This is the only time that somebody may see it.
+        # `narrate` masks what looks like a secret. This is the only time that a person may see it.
         sys.stderr.write(f"the token for {_FOR[kind]}, shown once: {token}\n")
     sys.stderr.write(f"in another terminal: {_attach_command(address, made.get('device', '…'))}\n")
     sys.stderr.flush()

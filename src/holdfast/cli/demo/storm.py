@@ -88,7 +88,7 @@ def storm(seed: int) -> tuple[Act, ...]:
         _hang(chance),
         Act(
             name="wrong key",
-            title="A wrong key: a retry cannot help, so there is none, and the caller gets the SDK's own exception.",
+            title="A wrong key: a retry cannot help. The caller gets the SDK's own exception at once.",
             steps={_WRITER.model: "401"},
         ),
         Act(

@@ -92,7 +92,7 @@ class DemoTally:
         self.open_until: float | None = None
         """The wall-clock time at which the open circuit lets a call through; None if no circuit is open."""
         self.commanded = False
-        """True if somebody pressed a key. Then the counts do not depend on the seed alone."""
+        """True if the user pressed a key. Then the counts do not depend on the seed alone."""
         self._counted: dict[tuple[str, str], Counted] = {}
 
     def listen(self, runtime: Runtime) -> Subscription:

@@ -54,7 +54,7 @@ def explain(*, code: str, as_json: bool) -> Exit:
         and fault.rule != _GUESS
     ):
         return _show(fault.entry, fault, as_json=as_json)
-    # The word is cut, because somebody may paste a whole log line here.
+    # The word is cut, because a user may paste a whole log line here.
     word = name[:_LONGEST_NAME] or "''"
     found = [CATALOG[code] for code in codes_for(name)]
     if len(found) == 1:

@@ -326,7 +326,7 @@ def policy_simulate(*, file: str | None, target: str | None, flags: SimulationFl
             }
         )
         return Exit.OK
-    # The seed is in the headline: with it, somebody else gets the same figures.
+    # The seed is in the headline: with it, another person gets the same figures.
     headline = f"{target or 'default'}: {headline}, seed {seed}"
     labels = {**_LABELS, **(_LOAD_LABELS if isinstance(what, Load) else {})}
     show_facts(headline, [(labels.get(name, name), _total(name, value)) for name, value in totals.items()])

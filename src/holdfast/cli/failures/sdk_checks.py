@@ -36,7 +36,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def own_retries(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each SDK that retries by itself unless it is told not to."""
+    """Return a sentence for each SDK that retries by itself unless an option turns that off."""
     sentences = [
         f"clients of {name} retry {times} times by themselves" for name in _WITH_RETRIES if (times := _default(name))
     ]

@@ -89,7 +89,7 @@ def _sockets(pid: int | None) -> Iterator[tuple[int, Path]]:
 
 
 def _ask(pid: int, path: Path) -> Tree | _Failure | None:
-    """Return the tree of one socket, or why there is none; None if its process has died."""
+    """Return the tree of one socket, or the failure that kept it away; None if its process has died."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_S)
         try:
@@ -152,7 +152,7 @@ def _nothing_found(pid: int | None) -> Exit:
 
 
 def _owner(pid: int) -> int | None:
-    """Return the user of a process; None if there is none."""
+    """Return the user of a process, or None if the process is gone."""
     try:
         return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - systems without /proc come below
     except OSError:

@@ -25,7 +25,7 @@ Form: TypeAlias = Literal["table", "json", "jsonl"]
 def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, create: bool = False) -> Exit:
     """Run a verb on the store at `url`, or on the default store. Programs may use the store at the same time.
 
-    A missing default store counts as empty: nothing was saved yet (C25). A missing store that somebody named is an error.
+    A missing default store counts as empty: nothing was saved yet (C25). A missing store that the user named is an error.
     Only `create` makes a new file.
     """
     store = open_store(url or default_url()) if create else existing_store(url)

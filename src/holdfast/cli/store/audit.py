@@ -52,7 +52,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self.chains is None or chain in self.chains
 
     def shows(self, chain: str) -> bool:
-        """Whether people want to see a chain. Anchors are for `verify`, and shown only if somebody names their chain."""
+        """Whether people want to see a chain. Anchors are for `verify`, and shown only if the user names their chain."""
         return chain != ANCHORS if self.chains is None else chain in self.chains
 
     def fits(self, record: AuditRecord) -> bool:
@@ -300,7 +300,7 @@ def _order(record: AuditRecord) -> tuple[float, str, int]:
 
 def _at(record: AuditRecord) -> float:
     at: Any = record.at
-    # A record that somebody tampered with may hold anything here; it must still be shown.
+    # A record that was tampered with may hold anything here; it must still be shown.
     return at if isinstance(at, (int, float)) else 0.0
 
 
@@ -335,7 +335,7 @@ def _instant(flag: str, text: str | None, now: float) -> float | None:
 
 
 def _midnight(text: str, now: float) -> float | None:
-    """Return when a day began, in UTC as all times of the trail: `2026-03-20`, `today`, `yesterday`; None: it is none."""
+    """Return the start of a day in UTC, as all times of the trail: `2026-03-20`, `today`, `yesterday`. None if the text names no day."""
     days_ago = {"today": 0, "yesterday": 1}.get(text.strip().lower())
     if days_ago is not None:
         return now - now % _DAY_S - days_ago * _DAY_S

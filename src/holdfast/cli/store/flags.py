@@ -86,7 +86,7 @@ sessions = group_of("List, show, repair, answer, close, export and prune the ses
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a session id for the shell."""
-    # This completion needs the store, so it is imported when somebody presses Tab.
+    # This completion needs the store, so it is imported when the user presses Tab.
     from holdfast.cli.store.sessions import ids_from
 
     return ids_from(context.params.get("store"), incomplete)

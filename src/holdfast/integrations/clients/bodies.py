@@ -50,7 +50,7 @@ def charge_when_read(response: Any, charges: Charges | None) -> None:
 
 
 def _http_of(response: Any) -> Any:
-    """Return the HTTP response that a caller gets in its raw form; None: it gets something else."""
+    """Return the HTTP response if the caller gets it in its raw form, else None."""
     http = getattr(response, "http_response", response)
     return http if hasattr(http, "iter_raw") and hasattr(http, "is_stream_consumed") else None
 

@@ -246,7 +246,7 @@ def _too_many(request: Any, retry_after: float | None) -> Any:
 
 
 def should_retry(error: Exception) -> bool | None:
-    """Return whether the service requests a retry (True) or forbids it (False), as both SDKs read it; None: it says nothing."""
+    """Return True if the service requests a retry, False if it forbids one, and None if it leaves that open, as both SDKs read it."""
     headers = getattr(getattr(error, "response", None), "headers", {})
     wish = headers.get("x-should-retry")
     if wish in ("true", "false"):
@@ -288,7 +288,7 @@ class Exchange:
         return response
 
     def failure_in(self, response: Any) -> Exception | None:
-        """Return the failure that a response is; None if it is none. A raw response is left alone: nothing reads it."""
+        """Return the failure in a response, or None. A raw response is left alone: nothing reads it."""
         if self._is_raw(response):
             return None
         try:

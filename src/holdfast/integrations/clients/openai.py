@@ -136,7 +136,7 @@ def _is_usage_only(event: Any) -> bool:
 
 
 def _with_usage(options: Any, host: str) -> Any | None:
-    """Return a request for a stream that also reports its usage; None: it does so already, or the service may not know how."""
+    """Return a request for a stream that also reports its usage, or None if it does already or the service may not know how."""
     body = options.json_data
     if not options.url.endswith("/completions") or not isinstance(body, Mapping):
         return None

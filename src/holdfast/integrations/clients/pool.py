@@ -140,7 +140,7 @@ class ClientPool:
         return other
 
     def with_retries(self, retries: int | None) -> ClientPool:
-        """Return a pool whose calls have as many retries as the caller named with `with_options`; None: nobody did."""
+        """Return a pool whose calls have as many retries as the caller named with `with_options`; None if the caller named no number."""
         if retries is None:
             return self
         other = copy.copy(self)
@@ -245,7 +245,7 @@ class KeyChoice(Adapter):
                 self.pool.keys.machine.ended(self.member.index, self._number, now)
 
     def _limit_reads(self, response: Any) -> None:
-        """Let no read of the response's connection outlast a deadline that somebody named."""
+        """Let no read of the response's connection outlast a deadline that the user named."""
         if self._op is not None and named_end(self._op) is not None:
             limit_reads(response, self._op)
 
@@ -428,7 +428,7 @@ def _never(event: Any) -> bool:  # noqa: ARG001 - the events of such a stream ar
 
 
 def learn_limits(response: Any, plan: Plan, since: float) -> Mapping[str, str] | None:
-    """Let a plan learn the limits that a response announces, and return their headers; None: it announces none."""
+    """Let a plan learn the limits that a response announces, and return their headers, or None if it announces no limit."""
     found = limit_headers(response.headers.raw)
     limits = announced_limits(found, plan.runtime.clock.wall()) if found else None
     if limits is None:

@@ -61,7 +61,7 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The SDK's error for a call that a rate limit rejects. It takes the message, the response and `body`."""
 
     with_usage: Callable[[Any, str], Any | None] = _unchanged
-    """Takes the request of a stream and the host, and returns the request with a wish for its usage; None: nothing to change."""
+    """Takes the request of a stream and the host, and returns the request with a wish for its usage, or None if it needs no change."""
     is_usage_only: Callable[[Any], bool] | None = None
     """Whether an event is there only because of that wish."""
 

@@ -275,7 +275,7 @@ class _AsyncRest(AsyncBody):
 
 
 class _LimitedBody(AsyncBody):
-    """A body each part of which comes within the policy's `timeout`, and before a deadline that somebody named."""
+    """A body each part of which comes within the policy's `timeout`, and before a deadline that the user named."""
 
     def __init__(self, source: Any, op: Operation, request: Any) -> None:
         self._source = source
@@ -307,7 +307,7 @@ class _LimitedBody(AsyncBody):
 
 
 def limit_body(response: Any, op: Operation, request: Any) -> None:
-    """Let the limits that somebody named hold for the part of a body that the caller reads."""
+    """Let the limits that the user named hold for the part of a body that the caller reads."""
     if not hasattr(response, "_content") and (op.plan.timeout is not None or named_end(op) is not None):
         response.stream = _LimitedBody(response.stream, op, request)
 

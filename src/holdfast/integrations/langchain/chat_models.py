@@ -235,7 +235,7 @@ def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property
 
 
 def _generate(own: Callable[..., Any], *, is_sync: bool = True) -> Callable[..., Any]:
-    def generate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Steps[ChatResult]:
+    def generate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Steps[Any]:
         def attempt(*_: Any) -> Any:
             return own(self, messages, *args, **kwargs)
 

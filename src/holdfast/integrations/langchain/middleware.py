@@ -113,7 +113,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
         others = [self._step(model, request, handler) for model in self._fallbacks]
         with self._given_up.marked():
-            answer: ModelResponse[Any] = calls.call(attempt, *_asked(request), chain=calls.chain(attempt, others))
+            answer: ModelResponse[Any] = calls.call(attempt, *_request_of(request), chain=calls.chain(attempt, others))
         return answer
 
     async def awrap_model_call(
@@ -129,7 +129,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         others = [self._astep(model, request, handler) for model in self._fallbacks]
         with self._given_up.marked():
             answer: ModelResponse[Any] = await calls.acall(
-                attempt, *_asked(request), chain=calls.chain(attempt, others)
+                attempt, *_request_of(request), chain=calls.chain(attempt, others)
             )
         return answer
 
@@ -170,7 +170,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
         def step(*_: Any) -> Any:
             # LangChain's own middleware removes from the request what only the first model understands.
-            return calls.call(lambda *_: fitted.wrap_model_call(request, other), *_asked(request))
+            return calls.call(lambda *_: fitted.wrap_model_call(request, other), *_request_of(request))
 
         return str(calls.plan.target), calls, step
 
@@ -189,7 +189,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
             return await fitted.awrap_model_call(request, other)
 
         async def step(*_: Any) -> Any:
-            return await calls.acall(attempt, *_asked(request))
+            return await calls.acall(attempt, *_request_of(request))
 
         return str(calls.plan.target), calls, step
 
@@ -280,7 +280,7 @@ def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
     )
 
 
-def _asked(request: ModelRequest[Any]) -> tuple[Any, Mapping[str, Any]]:
+def _request_of(request: ModelRequest[Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return what the model is asked, and the settings of the request."""
     tools = [
         tool if isinstance(tool, dict) else [tool.name, tool.description, getattr(tool, "args", None)]

@@ -63,7 +63,7 @@ class Servers:
         found = self._sessions.get(name)
         if found is None:
             known = tuple(self._sessions)
-            hint = options.suggestion(str(name), known) if known else "there is none"
+            hint = options.suggestion(str(name), known) if known else "there are no servers"
             message = f"Tool server {name} is not registered; {hint}"
             context = {"server": str(name), "supported": list(known)}
             raise HoldfastError(Fault.of("TOOL_SERVER_NOT_REGISTERED", message, context=context))

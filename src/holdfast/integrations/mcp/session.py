@@ -278,7 +278,7 @@ class RecoveringSession:
         listing = (await self._connected()).session.list_tools
         if "cursor" in inspect.signature(listing).parameters:
             return await self._attempt("list_tools", (), {"cursor": cursor})
-        from mcp.types import PaginatedRequestParams  # noqa: PLC0415 - whoever has such a session has the SDK
+        from mcp.types import PaginatedRequestParams  # noqa: PLC0415 - a program with such a session has the SDK
 
         return await self._attempt("list_tools", (), {"params": PaginatedRequestParams(cursor=cursor)})
 
@@ -338,7 +338,7 @@ class RecoveringSession:
             raise
 
     async def _connected(self) -> McpConnection:
-        """Return the present connection, or a new one where there is none or it has ended."""
+        """Return the present connection, or a new one if it has ended or was never made."""
         connection = self._connection
         if connection is not None and connection.over:
             self._lose(connection, None)
@@ -352,7 +352,7 @@ class RecoveringSession:
         try:
             return await connecting.wait()
         except BaseException as error:
-            # Whatever failed, and whoever cancelled it: the call itself was not sent.
+            # Whatever failed or was cancelled, the call itself was not sent.
             did_not_happen(error)
             if isinstance(error, Exception) and self._reconnects:
                 _forbid_retry(error, self._reconnects)

@@ -17,7 +17,7 @@ _ADAPTER: Any = getattr(types, "jsonrpc_message_adapter", None)
 
 
 def message_of(line: str) -> Any:
-    """Return the message of one line, or the error if it is none: the SDK's sessions take both."""
+    """Parse one line as a message, or return the error: the SDK's sessions take both."""
     try:
         return _message(line)
     except ValueError as error:

@@ -101,7 +101,7 @@ class RecoveringModel(WrapperModel):
                 check_complete(answer, _READ_FROM_STREAMS)
             return answer
 
-        asked = _asked(messages, settings, model_request_parameters)
+        asked = _request_of(messages, settings, model_request_parameters)
         response: ModelResponse = await self._calls_now().acall(attempt, *asked)
         return response
 
@@ -126,7 +126,7 @@ class RecoveringModel(WrapperModel):
                 # Observed until it is open: what fails later may be the consumer's.
                 yield await self._calls.acall(lambda: opened.enter_async_context(request()))
             return
-        asked = _asked(messages, settings, model_request_parameters)
+        asked = _request_of(messages, settings, model_request_parameters)
         async with open_stream(self._calls_now(), request, asked, self._after_first) as response:
             yield response
 
@@ -139,7 +139,7 @@ class RecoveringModel(WrapperModel):
         return self._before_fallback
 
 
-def _asked(messages: Any, settings: Any, parameters: Any) -> tuple[Any, dict[str, Any]]:
+def _request_of(messages: Any, settings: Any, parameters: Any) -> tuple[Any, dict[str, Any]]:
     """Return what the model is asked, and the setting that limits its answer."""
     tools = [
         [tool.name, tool.description, tool.parameters_json_schema]

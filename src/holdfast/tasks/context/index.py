@@ -166,7 +166,7 @@ class ContextIndex:
             inside = path.relative_to(self.root)
             if any(part.startswith(".") for part in inside.parts) or path.is_symlink() or not path.is_file():
                 continue
-            with suppress(OSError):  # a file that has just been removed is none
+            with suppress(OSError):  # a file that has just been removed is not listed
                 status = path.stat()
                 yield inside.as_posix(), f"{status.st_mtime_ns}:{status.st_size}"
 

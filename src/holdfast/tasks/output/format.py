@@ -70,7 +70,7 @@ class OutputFormat:
 
     @property
     def instruction(self) -> str:
-        """Return what the agent is told about the form."""
+        """Return the instruction about the form for the agent."""
         if isinstance(self._kind, XmlOutput):
             names = ", ".join(f"<{name}>" for name in (self._kind.root, *self._kind.elements) if name)
             return f"Answer only with well-formed XML{f' with these elements: {names}' if names else ''}."
@@ -139,7 +139,7 @@ def _json_in(text: str) -> Any:
         if len(fenced) == 1:
             try:
                 return msgspec.json.decode(fenced[0])
-            # The block is no JSON either: the error below says why the whole text is none.
+            # The block is no JSON either: the error below says why the whole text is not JSON.
             except (msgspec.DecodeError, RecursionError):
                 pass
         raise UnreadableError(f"it is not JSON: {error}") from None

@@ -104,9 +104,9 @@ def _context(element: ET.Element) -> dict[str, Any]:
     return context_use({child.tag: (child.text or "").strip() for child in element} | dict(element.attrib))
 
 
-def context_use(asked: Mapping[str, Any]) -> dict[str, Any]:
+def context_use(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `ContextUse` that a template or a request asks for. Raises TASK_MODEL_INVALID."""
-    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in attributes.items()}
     found: dict[str, Any] = {}
     if "fresh_context" in given and _truth("context_management.fresh_context", given.pop("fresh_context")):
         # What is looked up stands in the place of what is inherited.

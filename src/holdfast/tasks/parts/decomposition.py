@@ -37,7 +37,7 @@ class Decomposition(msgspec.Struct, frozen=True):
 
 
 Decomposer: TypeAlias = Callable[[Task, Fault, Left], Awaitable[Decomposition | None]]
-"""Splits a task: it gets the task, why it failed, and what is left to spend. None: it cannot be split."""
+"""Splits a task: it gets the task, why it failed, and what is left to spend. None means that it cannot be split."""
 
 
 def check_parts(task: Task, decomposition: Decomposition) -> None:
@@ -162,7 +162,7 @@ def by_model(perform: Callable[[str], Awaitable[str]]) -> Decomposer:
         except (msgspec.DecodeError, RecursionError) as error:
             reason = f"the decomposition specialist did not answer with a JSON list of texts: {error}"
             raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID", context={"violations": [reason]})) from None
-        parts = [_asked(task, each) for each in prompts]
+        parts = [_part_of(task, each) for each in prompts]
         if fault.code == "TASK_CONTEXT_EXHAUSTED":
             _check_smaller(task, fault, parts)
         else:
@@ -174,7 +174,7 @@ def by_model(perform: Callable[[str], Awaitable[str]]) -> Decomposer:
     return decompose
 
 
-def _asked(task: Task, prompt: str) -> Task:
+def _part_of(task: Task, prompt: str) -> Task:
     """Return a part with a prompt that a model wrote: with the inputs that it names. Other braces are part of its text."""
     named = re.compile(r"\{(%s)\}|[{}]" % ("|".join(map(re.escape, task.inputs)) or r"(?!)"))
     inputs = {each[1]: task.inputs[each[1]] for each in named.finditer(prompt) if each[1]}

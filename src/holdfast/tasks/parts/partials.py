@@ -49,12 +49,12 @@ async def _mark_of(older: list[Any], summary: Summary | None, runtime: Runtime) 
     if summary is None or not older:
         return _CUT
     try:
-        told = summary(older)
-        told = await in_time(told) if isinstance(told, Awaitable) else told
+        text = summary(older)
+        text = await in_time(text) if isinstance(text, Awaitable) else text
     except Exception as error:  # noqa: BLE001 - the task has failed already, and that must not be hidden
         runtime.bus.hook_raised(summary, "tasks.summary", error, at=runtime.clock.wall())
         return _CUT
-    return f"[{len(older)} older results in short] {str(told)[:_SUMMARY_CHARS]}"
+    return f"[{len(older)} older results in short] {str(text)[:_SUMMARY_CHARS]}"
 
 
 def _newest(results: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -116,7 +116,7 @@ class StageWork:
             if (grant := await work.propose("deploy", version="4.2")) is not None:
                 answer = await work.call("deploy", version="4.2", grant=grant)
 
-        A grant is for one call, in this attempt. None: it was denied or deferred, nothing was decided, or the stage has no `grant` function.
+        A grant is for one call, in this attempt. It is None if the call was denied or deferred, or the stage has no `grant` function.
         """
         if self._of.grant is None:
             return None
@@ -132,7 +132,7 @@ class StageWork:
 
         A tool that the stage does not allow, or whose grant is not valid (TASK_GRANT_INVALID, TASK_GRANT_CONSUMED, TASK_GRANT_EXPIRED), is
         not called, and the answer says so. If the stage has a `grant` function, every call needs a grant. An unsafe tool that may have
-        happened raises `OutcomeUnknownError`: let it pass, the run goes on when somebody has found out (`holdfast sessions resolve`).
+        happened raises `OutcomeUnknownError`: let it pass, the run goes on when a person has resolved it (`holdfast sessions resolve`).
         """
         proposal = self._proposal(tool, arguments)
         # It is known by its arguments, as a step is: neither another order of the calls nor a new one in front makes it another call.

@@ -181,7 +181,7 @@ class _FrozenList(list[Any]):
 
 
 def _thawed(value: Any) -> Any:
-    """Return a copy that belongs to whoever made it."""
+    """Return a copy that belongs to the caller."""
     if isinstance(value, dict):
         return {name: _thawed(each) for name, each in value.items()}
     return [_thawed(each) for each in value] if isinstance(value, list) else value

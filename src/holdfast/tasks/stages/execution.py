@@ -112,7 +112,7 @@ class StageExecution:
     async def _phase(self, name: str, enter: Enter) -> PhaseEnded:
         """Run a phase, or return how it ended before.
 
-        An unsafe Act that failed and may have happened raises `OutcomeUnknownError`: nothing follows from it before somebody knows.
+        An unsafe Act that failed and may have happened raises `OutcomeUnknownError`: nothing follows from it before a person has resolved it.
         """
         contract = act_contract(self._stage, self._work()) if enter.phase == "Act" else None
         facts: dict[str, Any] = {"stage": self._stage.id, "phase": enter.phase, "attempt": enter.attempt}

@@ -38,7 +38,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """Identifies the arguments."""
     arguments: dict[str, Any] = {}
-    """For whoever decides. The digest stands for them in the grant."""
+    """For the function that decides. The digest stands for them in the grant."""
 
     @property
     def token(self) -> str:
@@ -62,7 +62,7 @@ class Grants:
         """Held while a grant is used: of two calls with one grant, one gets it."""
 
     async def decide(self, proposal: Proposal, decide: Callable[[Proposal], Any]) -> Decision | None:
-        """Ask for a decision, once per proposal; None: nothing is decided. An approval makes a grant."""
+        """Return the decision about a proposal, made once, or None if the function made no decision. An approval makes a grant."""
 
         async def made() -> Any:
             decision = decide(proposal)

@@ -82,8 +82,8 @@ class StageRun:
         stage = self._stages[move.stage]
         assert stage.later.attempts is not None
         if move.is_final or failures >= stage.later.attempts:
-            asked = Escalate(fault=move.fault, attempts=failures)
-            return stage.ask and await self._keeper.ask_operator(f"{move.number}/operator", asked)
+            escalation = Escalate(fault=move.fault, attempts=failures)
+            return stage.ask and await self._keeper.ask_operator(f"{move.number}/operator", escalation)
         # A provider that says when it is back is not called before.
         delay = max(stage.later.backoff.delay(failures, self._runtime.rng), move.fault.retry_after or 0.0)
         later = Later(seconds=delay, fault=move.fault, attempt=failures, attempts=stage.later.attempts)
@@ -184,7 +184,7 @@ class StageRun:
             "in_doubt": [each for each in self._keeper.doubts() if each not in before],
             "failed_too": [each.stage for each in failed if each.stage != end.stage and not each.is_final],
         }
-        # Stored, because a run that is made again tells the same, also if somebody has found out.
+        # Stored, so that a run that is made again reports the same, also after a person has resolved a doubt.
         found = await self._keeper.once(f"{name}/stopped", constant(found))
         for place, each in found["ended"].items():
             self._ended.setdefault(place, msgspec.convert(each, StageEnded))

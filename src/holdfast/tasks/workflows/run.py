@@ -246,7 +246,7 @@ class WorkflowRun:
         return machine.fail_strand(stopped.strand)
 
     async def _stopped_by(self, request: Parallel) -> int | None:
-        """Return the item whose failure stopped this map in an earlier run, and was handled; None if there is none."""
+        """Return the item whose failure stopped this map in an earlier run, and was handled, or None."""
         if request.collect:
             return None
         found = await self._keeper.stored(f"{request.path}/stopped-by")
