@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from langchain_core.messages import BaseMessage
-    from langchain_core.outputs import ChatGenerationChunk, ChatResult
+    from langchain_core.outputs import ChatGenerationChunk
     from langchain_core.runnables import Runnable
 
     from holdfast.faults import Fault, Partial
