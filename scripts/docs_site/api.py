@@ -20,6 +20,7 @@ MODULES = {
     "Recover calls": [
         "holdfast",
         "holdfast.anthropic",
+        "holdfast.asgi",
         "holdfast.openai",
         "holdfast.httpx",
         "holdfast.langchain",
