@@ -108,8 +108,8 @@ class Operation:
     """What its attempts cost the budget around; None where there is no budget."""
     acted_inside = False
     """A recovery inside it was answered, and may have changed something."""
-    reported_inside = False
-    """An operation inside the present attempt has reported what was used."""
+    reported_inside = 0
+    """The latest attempt in which an operation inside has reported what was used."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
     target_wait: TargetWait | None = None
@@ -266,7 +266,6 @@ class Operation:
             self._request_other_permits(now)
         if self.attempts == 1 and plan.rationed:
             plan.state.called(now)
-        self.reported_inside = False
         charges.charge_attempt(self, sends=plan.limiter is None)
         reports.attempt_started(self)
 
@@ -345,7 +344,7 @@ class Operation:
         """Report the end of an attempt. What it used is reported once, by the operation that made the request."""
         reports.attempt_ended(self, now, fault, answer)
         if self.around is not None and (outer := self.outer):
-            outer.reported_inside = True
+            outer.reported_inside = outer.attempts
 
     def failed(self, error: BaseException, proposal: Proposal = None, request: Request | None = None) -> float | None:
         """Handle a failed attempt; return the seconds to wait before the next one, or None to let `error` through.
@@ -519,8 +518,7 @@ class Operation:
             self.waited = self.waited_before = 0.0
             return 0.0
         self._report_wait(fault, decision, now, made=made)
-        if decision.delay > 0:
-            reports.waits(self, fault, decision)
+        reports.waits(self, fault, decision)
         if made and self.plan.checks_left[0]:
             warn_of_retries_inside(self.plan, error)
         # A call that waits for a circuit or its turn may have waited after its last attempt already.
@@ -730,10 +728,8 @@ class Operation:
     def begin_step(self, name: str) -> None:
         """The next fallback is called."""
         self.extend_deadline()
-        self.via = name
+        self.via, self.waited = name, 0.0
         self.attempts += 1
-        self.waited = 0.0
-        self.reported_inside = False
         charges.charge_attempt(self)
         reports.attempt_started(self)
 

@@ -121,7 +121,7 @@ def attempt_ended(op: Operation, now: float, fault: Fault | None, answer: object
         bus.emit(
             AttemptEnded(
                 **_head(op),
-                **({} if op.reported_inside else _used(op, fault, answer)),
+                **({} if op.reported_inside == op.attempts else _used(op, fault, answer)),
                 attempt=op.attempts,
                 took=now - op.attempt_started,
                 fault=fault,
@@ -162,7 +162,7 @@ def waiting(op: Operation, reason: WaitReason, target: str = "", delay: float | 
 def waits(op: Operation, fault: Fault, decision: RetryDecision) -> None:
     """Report the wait for a target that rejects the call at present. The delay after a failed attempt is in the event of the retry."""
     match decision.why:
-        case "circuit" | "turn" as reason:
+        case "circuit" | "turn" as reason if decision.delay > 0:
             name = fault.context.get("circuit") or fault.context.get("name")
             waiting(op, reason, name or op.plan.narrow.name, decision.delay)
 
