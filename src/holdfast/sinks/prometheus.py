@@ -22,6 +22,7 @@ from holdfast.events import (
     Recovered,
     Retry,
     RetryDenied,
+    Waiting,
 )
 from holdfast.events.observed import ObservedTotals
 from holdfast.events.tracker import Tracker
@@ -141,6 +142,30 @@ class _Counts:
         self._waited = self._series(
             prometheus.Counter, "retry_wait_seconds", "Seconds of waiting before retries", "target"
         )
+        self._answers = self._series(
+            prometheus.Counter,
+            "answers",
+            "Answers, by who gave them: own (the first attempt), retry, fallback or lesser",
+            "target",
+            "by",
+        )
+        self._tokens = self._series(prometheus.Counter, "tokens", "Tokens that answers report", "target", "kind")
+        self._cost = self._series(
+            prometheus.Counter,
+            "cost_usd",
+            "Dollars at list prices: of first attempts, retries and fallbacks",
+            "target",
+            "why",
+        )
+        self._waiting: Tracker[Waiting] = Tracker()
+        """The wait that an operation is in."""
+        self._wait_time = self._series(
+            prometheus.Counter,
+            "wait_seconds",
+            "Seconds of waiting for a circuit, a turn, a place, a start or money",
+            "target",
+            "reason",
+        )
         self._recovery = self._series(
             prometheus.Histogram,
             "recovery_seconds",
@@ -179,6 +204,7 @@ class _Counts:
             RetryDenied: self._retry_denied,
             CircuitStateChange: self._circuit_changed,
             Observed: self._observe,
+            Waiting: self._waits,
         }
 
     def unregister(self) -> None:
@@ -188,14 +214,34 @@ class _Counts:
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
         target = self._targets.label(event.operation)
+        self._end_wait(event.run, event.at - event.took)
         if event.fault is not None:
             self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
             self._attempts(target, _code(event.fault.code)).inc()
             return
         self._attempts(target, "OK").inc()
+        self._answered(target, event)
         # Nothing failed before, so no further event reports this operation's end.
         if self._failing.get(event.run) is None:
             self._operations(target, "ok").inc()
+
+    def _answered(self, target: str, event: AttemptEnded) -> None:
+        why = "fallback" if event.via != "primary" else "retry" if event.attempt > 1 else "first"
+        self._answers(target, "own" if why == "first" else why).inc()
+        for kind, tokens in (("in", event.tokens_in), ("out", event.tokens_out), ("cached", event.tokens_cached)):
+            if tokens:
+                self._tokens(target, kind).inc(tokens)
+        if event.usd:
+            self._cost(target, why).inc(event.usd)
+
+    def _waits(self, event: Waiting) -> None:
+        self._end_wait(event.run, event.at)
+        self._waiting.put(event.run, event)
+
+    def _end_wait(self, run: str, at: float) -> None:
+        if len(self._waiting) and (wait := self._waiting.take(run)) is not None:
+            # The wall clock may be set back.
+            self._wait_time(self._targets.label(wait.operation), wait.reason).inc(max(0.0, at - wait.at))
 
     def _retry(self, event: Retry) -> None:
         self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
@@ -212,7 +258,7 @@ class _Counts:
         self._failures(self._ended(event, "failed"), _code(event.fault.code)).inc()
 
     def _degraded(self, event: Degraded) -> None:
-        self._ended(event, "degraded")
+        self._answers(self._ended(event, "degraded"), "lesser").inc()
 
     def _cancelled(self, event: Cancelled) -> None:
         self._ended(event, "cancelled")
@@ -236,6 +282,7 @@ class _Counts:
 
     def _ended(self, event: Event, outcome: str) -> str:
         self._failing.take(event.run)
+        self._end_wait(event.run, event.at)
         target = self._targets.label(event.operation)
         self._operations(target, outcome).inc()
         return target
