@@ -96,6 +96,7 @@ MODULES = {
     "Watching": [
         "holdfast.events",
         "holdfast.events.lines",
+        "holdfast.journal",
         "holdfast.sinks",
         "holdfast.policies.alerts",
         "holdfast.live",

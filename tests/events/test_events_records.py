@@ -61,7 +61,7 @@ from holdfast.events import (
     TaskState,
     TaskStateChange,
     UserNotified,
-    Waiting,
+    WaitBegan,
     decode,
     encode,
 )
@@ -112,7 +112,7 @@ WRITTEN = [
     (AttemptStarted(at=1.0, attempt=2, via="openai"), {"type": "attempt-started", "attempt": 2, "via": "openai"}),
     (AttemptEnded(at=1.0, attempt=2, took=0.5), {"type": "attempt-ended", "attempt": 2, "took": 0.5}),
     (
-        Waiting(at=1.0, reason="place", attempt=1, target="provider:claude"),
+        WaitBegan(at=1.0, reason="place", attempt=1, target="provider:claude"),
         {"type": "waiting", "reason": "place", "attempt": 1, "target": "provider:claude"},
     ),
     (

@@ -9,7 +9,7 @@ from recover_kit import Flaky, World
 
 import holdfast
 from holdfast import Budget, Policy
-from holdfast.events import AttemptEnded, AttemptStarted, Failed, Recovered, Retry, Waiting
+from holdfast.events import AttemptEnded, AttemptStarted, Failed, Recovered, Retry, WaitBegan
 from holdfast.faults import InvalidError
 
 ANSWER = {
@@ -131,7 +131,7 @@ def test_a_call_that_waits_for_a_place_says_so():
         await asyncio.gather(limited(), limited())
 
     world.run(both())
-    (wait,) = world.of(Waiting)
+    (wait,) = world.of(WaitBegan)
     assert (wait.reason, wait.target, wait.until) == ("place", "provider:a", None)
     started = [event for event in world.of(AttemptEnded) if event.run == wait.run]
     # From the wait to the end of the attempt: three seconds for the place, three for the call.
@@ -147,7 +147,7 @@ def test_a_call_that_waits_for_a_start_says_until_when():
         await limited()
 
     world.run(both())
-    (wait,) = world.of(Waiting)
+    (wait,) = world.of(WaitBegan)
     assert (wait.reason, wait.until - wait.at) == ("pace", 2.0)
 
 
@@ -156,7 +156,7 @@ def test_a_sync_call_reports_its_wait_too():
     limited = world.recover("a", Policy(per_second=0.5, burst=1))(Flaky())
     limited()
     limited()
-    assert [wait.reason for wait in world.of(Waiting)] == ["pace"]
+    assert [wait.reason for wait in world.of(WaitBegan)] == ["pace"]
 
 
 def test_each_wait_for_an_open_circuit_names_the_circuit():
@@ -172,7 +172,7 @@ def test_each_wait_for_an_open_circuit_names_the_circuit():
         await call
 
     world.run(main())
-    waits = world.of(Waiting)
+    waits = world.of(WaitBegan)
     assert {(wait.reason, wait.target) for wait in waits} == {("circuit", "provider:a")}
     # The log shows the first of them only.
     assert len(world.of(Retry)) == 1 < len(waits)

@@ -68,7 +68,7 @@ from holdfast.events.records import (
     TaskStateChange,
     Unknown,
     UserNotified,
-    Waiting,
+    WaitBegan,
     WaitReason,
     Would,
 )
@@ -138,8 +138,8 @@ __all__ = [
     "TaskStateChange",
     "Unknown",
     "UserNotified",
+    "WaitBegan",
     "WaitReason",
-    "Waiting",
     "Would",
     "decode",
     "decode_lines",

@@ -65,7 +65,7 @@ from holdfast.events.records import (
     TaskStarted,
     TaskStateChange,
     UserNotified,
-    Waiting,
+    WaitBegan,
 )
 from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
@@ -204,7 +204,7 @@ class LogLines:
             StreamResumed: (levels.step, _resumed),
             AttemptStarted: (levels.attempt, _attempt_started),
             AttemptEnded: (levels.attempt, _attempt_ended),
-            Waiting: (levels.attempt, _waiting),
+            WaitBegan: (levels.attempt, _waiting),
             CircuitStateChange: (levels.circuit_changed, _circuit),
             BudgetWarning: (levels.warned, _budget),
             SuppressedError: (levels.warned, _suppressed),
@@ -375,7 +375,7 @@ def _attempt_ended(event: AttemptEnded) -> str:
 _WAITED_FOR = {"place": "a place", "pace": "a start", "money": "the money that others have reserved"}
 
 
-def _waiting(event: Waiting) -> str:
+def _waiting(event: WaitBegan) -> str:
     if event.reason in {"circuit", "turn"}:
         return ""  # the line of the first such wait is that of its `Retry`
     until = "" if event.until is None else f", {max(0.0, event.until - event.at):.1f} s at most"

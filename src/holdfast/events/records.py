@@ -73,8 +73,8 @@ __all__ = [
     "TaskStateChange",
     "Unknown",
     "UserNotified",
+    "WaitBegan",
     "WaitReason",
-    "Waiting",
     "Would",
 ]
 
@@ -304,7 +304,7 @@ delay after a failed attempt."""
 
 
 # A wait may be looked at in parts. Each part is reported, so that a reader who begins in the middle knows it too.
-class Waiting(_Record, frozen=True, kw_only=True, tag="waiting"):
+class WaitBegan(_Record, frozen=True, kw_only=True, tag="waiting"):
     """A call waits before an attempt, for something other than the delay of a `Retry`. The next event of its run ends the wait.
 
     So every second of an operation is an attempt, a delay or a wait.
@@ -762,7 +762,7 @@ Event: TypeAlias = (
     | Commanded
     | AttemptStarted
     | AttemptEnded
-    | Waiting
+    | WaitBegan
     | RetryDenied
     | Repaired
     | StreamResumed

@@ -22,7 +22,7 @@ from holdfast.events import (
     Recovered,
     Retry,
     RetryDenied,
-    Waiting,
+    WaitBegan,
 )
 from holdfast.events.observed import ObservedTotals
 from holdfast.events.tracker import Tracker
@@ -123,6 +123,8 @@ class _Counts:
         self._circuits = _Names(most)
         self._failing: Tracker[bool] = Tracker()
         """Operations in which something failed. A separate event reports their end, so a good attempt does not count as the end."""
+        self._waiting: Tracker[WaitBegan] = Tracker()
+        """The wait that an operation is in."""
         self._collectors: list[Any] = []
         self._operations = self._series(
             prometheus.Counter, "operations", "Operations by how they ended", "target", "outcome"
@@ -141,30 +143,6 @@ class _Counts:
         self._fallbacks = self._series(prometheus.Counter, "fallbacks", "Fallback steps tried", "target")
         self._waited = self._series(
             prometheus.Counter, "retry_wait_seconds", "Seconds of waiting before retries", "target"
-        )
-        self._answers = self._series(
-            prometheus.Counter,
-            "answers",
-            "Answers, by who gave them: own (the first attempt), retry, fallback or lesser",
-            "target",
-            "by",
-        )
-        self._tokens = self._series(prometheus.Counter, "tokens", "Tokens that answers report", "target", "kind")
-        self._cost = self._series(
-            prometheus.Counter,
-            "cost_usd",
-            "Dollars at list prices: of first attempts, retries and fallbacks",
-            "target",
-            "why",
-        )
-        self._waiting: Tracker[Waiting] = Tracker()
-        """The wait that an operation is in."""
-        self._wait_time = self._series(
-            prometheus.Counter,
-            "wait_seconds",
-            "Seconds of waiting for a circuit, a turn, a place, a start or money",
-            "target",
-            "reason",
         )
         self._recovery = self._series(
             prometheus.Histogram,
@@ -191,6 +169,33 @@ class _Counts:
             "target",
         )
 
+        self._begin_costs()
+
+    def _begin_costs(self) -> None:
+        """Register what answers, and waits for them, cost."""
+        self._answers = self._series(
+            prometheus.Counter,
+            "answers",
+            "Answers, by who gave them: own (the first attempt), retry, fallback or lesser",
+            "target",
+            "by",
+        )
+        self._tokens = self._series(prometheus.Counter, "tokens", "Tokens that answers report", "target", "kind")
+        self._cost = self._series(
+            prometheus.Counter,
+            "cost_usd",
+            "Dollars at list prices: of first attempts, retries and fallbacks",
+            "target",
+            "why",
+        )
+        self._wait_time = self._series(
+            prometheus.Counter,
+            "wait_seconds",
+            "Seconds of waiting for a circuit, a turn, a place, a start or money",
+            "target",
+            "reason",
+        )
+
     def handlers(self) -> dict[type[Event], Callable[[Any], object]]:
         return {
             AttemptEnded: self._attempt_ended,
@@ -204,7 +209,7 @@ class _Counts:
             RetryDenied: self._retry_denied,
             CircuitStateChange: self._circuit_changed,
             Observed: self._observe,
-            Waiting: self._waits,
+            WaitBegan: self._waits,
         }
 
     def unregister(self) -> None:
@@ -234,7 +239,7 @@ class _Counts:
         if event.usd:
             self._cost(target, why).inc(event.usd)
 
-    def _waits(self, event: Waiting) -> None:
+    def _waits(self, event: WaitBegan) -> None:
         self._end_wait(event.run, event.at)
         self._waiting.put(event.run, event)
 

@@ -22,7 +22,7 @@ from holdfast.events import (
     Retry,
     RetryDenied,
     SuppressedError,
-    Waiting,
+    WaitBegan,
 )
 from holdfast.faults import Attempt
 from holdfast.policies.budget import costs_nothing
@@ -154,9 +154,9 @@ def _used(op: Operation, fault: Fault | None, answer: object) -> dict[str, Any]:
 def waiting(op: Operation, reason: WaitReason, target: str = "", delay: float | None = None) -> None:
     """Report a wait that begins now."""
     bus = op.plan.runtime.bus
-    if bus.wants(Waiting):
+    if bus.wants(WaitBegan):
         until = None if delay is None else _now(op) + delay
-        bus.emit(Waiting(**_head(op), reason=reason, attempt=op.attempts, target=target, until=until))
+        bus.emit(WaitBegan(**_head(op), reason=reason, attempt=op.attempts, target=target, until=until))
 
 
 def waits(op: Operation, fault: Fault, decision: RetryDecision) -> None:
