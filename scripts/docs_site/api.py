@@ -20,6 +20,7 @@ MODULES = {
     "Recover calls": [
         "holdfast",
         "holdfast.anthropic",
+        "holdfast.asgi",
         "holdfast.openai",
         "holdfast.httpx",
         "holdfast.langchain",
@@ -95,6 +96,7 @@ MODULES = {
     "Watching": [
         "holdfast.events",
         "holdfast.events.lines",
+        "holdfast.journal",
         "holdfast.sinks",
         "holdfast.policies.alerts",
         "holdfast.live",

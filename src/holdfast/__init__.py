@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.policies.target import Target
     from holdfast.runtime.budgets.budget import Budget
     from holdfast.runtime.fault_of import fault_of
+    from holdfast.runtime.lineage import request
     from holdfast.runtime.operation.recovery_warnings import RecoveryWarning
     from holdfast.runtime.recover import recover
     from holdfast.runtime.runtime import Runtime
@@ -132,6 +133,7 @@ __all__ = [
     "call_key",
     "fault_of",
     "recover",
+    "request",
     "suppress",
     "tool",
 ]
@@ -170,6 +172,7 @@ _HOMES = (
         "call_key": "holdfast.runtime.tool",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recover",
+        "request": "holdfast.runtime.lineage",
         "suppress": "holdfast.runtime.suppress",
         "tool": "holdfast.runtime.tool",
     }

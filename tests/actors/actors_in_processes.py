@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.actors import Actor, IgnoreStart
 from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.lineage import REQUEST
 
 
 class Note(msgspec.Struct):
@@ -34,6 +35,9 @@ class Worker(Actor, host="process", timeout=60):
 
     async def pid(self) -> int:
         return os.getpid()
+
+    async def request(self) -> str:
+        return REQUEST.get()
 
     async def add(self, n: int) -> int:
         self.count += n

@@ -8,11 +8,13 @@ import threading
 import pytest
 from actors_kit import Stage
 
+import holdfast
 from holdfast import Budget, Err, Ok, recover
 from holdfast.actors import Actor, AskTimeoutError, GaveUpError, Ref, Supervisor
 from holdfast.events import ActorResumed, SuppressedError
 from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.lineage import REQUEST
 from holdfast.testing import run
 
 
@@ -31,6 +33,12 @@ class Counter(Actor):
         self.begun.append(name)
         await asyncio.sleep(seconds)
         return name
+
+    async def request(self) -> str:
+        return REQUEST.get()
+
+    async def note_request(self) -> None:
+        self.begun.append(REQUEST.get())
 
     async def log(self) -> list[str]:
         return list(self.begun)
@@ -596,3 +604,19 @@ def test_a_caller_that_asks_in_a_loop_is_stopped_when_its_supervisor_gives_up():
         return asked
 
     assert run(main()) < 20
+
+
+def test_what_the_sender_works_on_travels_with_the_message_and_not_with_the_next():
+    async def main():
+        async with Supervisor("team") as team:
+            counter = await team.start(Counter)
+            with holdfast.request("req-1"):
+                assert await counter.ask(Counter.request) == "req-1"
+                counter.tell(Counter.note_request)
+                with pytest.raises(TypeError):
+                    await counter.ask(Counter.add)
+            counter.tell(Counter.note_request)
+            assert not await counter.ask(Counter.request)
+            assert await counter.ask(Counter.log) == ["req-1", ""]
+
+    run(main())

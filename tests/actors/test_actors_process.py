@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from actors_in_processes import FailsToStart, Note, OddError, Pickled, Remembering, Tidy, Worker
 
+import holdfast
 from holdfast import Budget, Ok, Runtime
 from holdfast.actors import Actor, Child, Error, Killed, Place, RemoteError, Shutdown, StartError
 from holdfast.actors.host import host_for
@@ -46,6 +47,16 @@ async def actor(kind, *args, **options):
             running.kill()
             how = await running.exited
         host.close(how)
+
+
+def test_what_the_sender_works_on_travels_with_the_message():
+    async def main():
+        async with actor(Worker, "w") as (host, _):
+            with holdfast.request("req-1"):
+                assert await host.ref.ask(Worker.request) == "req-1"
+            assert not await host.ref.ask(Worker.request)
+
+    asyncio.run(main())
 
 
 def test_values_travel_by_the_annotations_and_the_state_is_kept():

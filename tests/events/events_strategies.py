@@ -7,7 +7,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from holdfast.events import Correction, Event, HookState, HookType
+from holdfast.events import Correction, Event, HookState, HookType, WaitBegan, WaitReason
 from holdfast.faults import CODES, Attempt, Cause, Fault, Partial, Scope
 
 __all__ = ["KINDS", "events"]
@@ -60,6 +60,15 @@ _fields: dict[str, st.SearchStrategy] = {
     "exhausted": st.booleans(),
     "circuit": _texts,
     "within": _texts,
+    "root": _texts,
+    "request": _texts,
+    "began": st.none() | _seconds,
+    "target": _texts,
+    "model": _texts,
+    "tokens_in": st.none() | _counts,
+    "tokens_out": st.none() | _counts,
+    "tokens_cached": st.none() | _counts,
+    "maybe_billed": st.booleans(),
     "via": _texts,
     "unit": _texts,
     "items": st.integers(0, 9),
@@ -128,6 +137,8 @@ def _events_of(kind: type) -> st.SearchStrategy:
             own[field] = st.none() | _faults if type(None) in typing.get_args(hints[field]) else _faults
         elif field in ("from_", "to"):
             own[field] = _texts if hints[field] is str else st.sampled_from(hints[field])
+        elif field == "reason" and kind is WaitBegan:
+            own[field] = st.sampled_from(get_args(WaitReason))
         elif field == "reason":
             own[field] = st.none() | st.sampled_from(CODES) if hints[field] is not str else _texts
         elif field == "outcome" and hints[field] is not str:

@@ -61,6 +61,7 @@ from holdfast.events import (
     TaskState,
     TaskStateChange,
     UserNotified,
+    WaitBegan,
     decode,
     encode,
 )
@@ -110,6 +111,10 @@ WRITTEN = [
     ),
     (AttemptStarted(at=1.0, attempt=2, via="openai"), {"type": "attempt-started", "attempt": 2, "via": "openai"}),
     (AttemptEnded(at=1.0, attempt=2, took=0.5), {"type": "attempt-ended", "attempt": 2, "took": 0.5}),
+    (
+        WaitBegan(at=1.0, reason="place", attempt=1, target="provider:claude"),
+        {"type": "waiting", "reason": "place", "attempt": 1, "target": "provider:claude"},
+    ),
     (
         RetryDenied(at=1.0, attempt=1, because="SYS_RETRY_QUOTA_SPENT", fault=OVERLOADED),
         {"type": "retry-denied", "attempt": 1, "because": "SYS_RETRY_QUOTA_SPENT", "fault": FAULT},

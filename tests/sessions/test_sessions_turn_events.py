@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+import holdfast
 from holdfast import Runtime, Session
 from holdfast.events import (
     Cancelled,
@@ -190,3 +191,26 @@ def test_S2_1_a_turn_whose_task_is_cancelled_is_audited_as_cancelled():
     assert [event.outcome for event in seen] == ["cancelled"]
     cancelled = [record for record in trail if record.kind == "Cancellation"]
     assert [b"the task was cancelled" in bytes(record.payload) for record in cancelled] == [True]
+
+
+def test_a_process_that_resumes_a_turn_works_on_the_same_request():
+    seen = []
+    runtime = Runtime()
+    runtime.on(lambda event: seen.append((type(event).__name__, event.request)))
+    store = MemoryStore()
+
+    async def answers(ends: bool) -> None:
+        async with Session.open("s", store=store, runtime=runtime) as session, session.turn("a", key="m-1"):
+            if not ends:
+                raise asyncio.CancelledError
+
+    async def main():
+        with holdfast.request("req-1"), pytest.raises(asyncio.CancelledError):
+            await answers(ends=False)
+        seen.clear()
+        await answers(ends=True)
+
+    run(main())
+    assert dict(seen)["SessionTurnEnd"] == "req-1"
+    # What happens outside of the turn is not part of the request.
+    assert dict(seen)["SessionPersisted"] == ""

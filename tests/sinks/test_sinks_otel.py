@@ -21,6 +21,7 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 from sinks_scenes import CANARY, PROMPT, STEADY
 
+import holdfast
 from holdfast import Circuit, Fault, HoldfastError, Runtime
 from holdfast.events import (
     AgentFallback,
@@ -501,3 +502,28 @@ def test_R25_a_tracer_that_raises_changes_nothing(stage, caplog):
         assert stage.play("529, ok:hello") == "hello"
         assert stage.play("ok:again") == "again"
     assert "collector gone" in caplog.text
+
+
+def test_the_span_of_an_operation_says_what_its_answer_used_and_for_which_request(stage, traced, tracing):
+    answer = {
+        "model": "claude-opus-4-1",
+        "usage": {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 50},
+    }
+    calls = []
+
+    async def call():
+        calls.append(1)
+        if len(calls) == 1:
+            raise ConnectionResetError
+        return answer
+
+    with holdfast.request("req-1"):
+        stage.play(call)
+    told = traced.spans["recover claude"].attributes
+    assert told[gen_ai_attributes.GEN_AI_RESPONSE_MODEL] == "claude-opus-4-1"
+    assert told[gen_ai_attributes.GEN_AI_USAGE_INPUT_TOKENS] == 150
+    assert told[gen_ai_attributes.GEN_AI_USAGE_OUTPUT_TOKENS] == 20
+    assert told["holdfast.cost_usd"] == pytest.approx(100 * 15e-6 + 20 * 75e-6 + 50 * 1.5e-6)
+    assert told["holdfast.request"] == "req-1"
+    # They stand on the span, and not once more on each of its events.
+    assert set(traced.spans["recover claude"].events[0].attributes).isdisjoint({"holdfast.request", "holdfast.began"})

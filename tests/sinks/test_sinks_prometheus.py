@@ -87,6 +87,59 @@ def test_an_agent_that_takes_over_is_a_fallback(stage, counted):
     assert counted("operations_total", target="agent:opus", outcome="ok") is None
 
 
+ANSWER = {
+    "model": "claude-opus-4-1",
+    "usage": {"input_tokens": 1000, "output_tokens": 200, "cache_read_input_tokens": 50},
+}
+
+
+def test_a_dead_target_gets_no_credit_for_the_answers_of_its_fallback(stage, counted):
+    @stage.recovery()
+    async def answer():
+        raise PermissionError("no")
+
+    @answer.fallback
+    async def other():
+        return ANSWER
+
+    stage.run(answer())
+    stage.play("ok")
+    stage.play("529, ok")
+    answers = {by: counted("answers_total", target="claude", by=by) for by in ("own", "retry", "fallback", "lesser")}
+    assert answers == {"own": 1, "retry": 1, "fallback": 1, "lesser": None}
+
+
+def test_what_recovery_costs_stands_beside_what_the_answers_cost(stage, counted):
+    calls = []
+
+    async def answer():
+        calls.append(1)
+        if len(calls) == 2:
+            raise ConnectionResetError
+        return ANSWER
+
+    stage.run(stage.recovery().call(answer))
+    stage.run(stage.recovery().call(answer))
+    dollars = 1000 * 15e-6 + 200 * 75e-6 + 50 * 1.5e-6
+    assert counted("cost_usd_total", target="claude", why="first") == pytest.approx(dollars)
+    assert counted("cost_usd_total", target="claude", why="retry") == pytest.approx(dollars)
+    assert counted("cost_usd_total", target="claude", why="fallback") is None
+    kinds = {kind: counted("tokens_total", target="claude", kind=kind) for kind in ("in", "out", "cached")}
+    assert kinds == {"in": 2000, "out": 400, "cached": 100}
+
+
+def test_waits_are_counted_by_what_they_are_for(stage, counted):
+    async def answer():
+        await asyncio.sleep(3)
+
+    async def both():
+        call = stage.recovery(policy=STEADY.replace(concurrency=1)).call
+        await asyncio.gather(call(answer), call(answer))
+
+    stage.run(both())
+    assert counted("wait_seconds_total", target="claude", reason="place") == 3.0
+
+
 def test_R45_a_cancelled_operation_is_no_failure(stage, counted):
     async def main():
         task = asyncio.create_task(stage.recovery().call(script("hang").acall))

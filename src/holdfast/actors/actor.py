@@ -34,6 +34,7 @@ from holdfast.actors.supervisor import Supervisor
 from holdfast.actors.task import abandon
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.lineage import REQUEST
 from holdfast.supervision import Error, Killed, Shutdown, directive_for
 
 if TYPE_CHECKING:
@@ -400,6 +401,8 @@ class ActorRun:
             ambient = letter.ambient
             if ambient is not None:
                 AMBIENT.set(ambient)
+            if named := letter.request:
+                REQUEST.set(named)
             try:
                 if letter.kwargs:
                     call = letter.handler(instance, *letter.args, **letter.kwargs)
@@ -413,6 +416,7 @@ class ActorRun:
                 if not letter.fail(error):
                     self.cell.report(letter, self.cell.runtime.fault_of(error))
                 AMBIENT.set(None)
+                REQUEST.set("")
                 continue
             try:
                 value = await call
@@ -428,6 +432,8 @@ class ActorRun:
                 mailbox.current = None
             if ambient is not None:
                 AMBIENT.set(None)
+            if named:
+                REQUEST.set("")
         return self._leaving
 
     def _failed(self, letter: Letter, error: BaseException) -> Exit | None:

@@ -63,6 +63,8 @@ class Call(msgspec.Struct, tag=True, frozen=True):
     args: bytes
     seconds: float | None
     """The time that is left of the sender's budget."""
+    request: str = ""
+    """What the sender works on: see `holdfast.request`."""
 
 
 class Stop(msgspec.Struct, tag=True, frozen=True):

@@ -56,6 +56,8 @@ class Letter(msgspec.Struct, eq=False):
     """The budget or deadline of the sender, which holds for the work too."""
     is_clipped: bool = False
     """Whether a budget, and not the sender's own limit, ends the wait."""
+    request: str = ""
+    """What the sender works on: see `holdfast.request`."""
 
     @property
     def name(self) -> str:

@@ -285,7 +285,7 @@ class _Run:
             monotonic = self._cell.runtime.clock.monotonic
             cut = letter.ambient.cut_on(monotonic)
             seconds = None if cut is None else max(0.001, cut - monotonic())
-        return Call(letter.handler.__name__, args, seconds)
+        return Call(letter.handler.__name__, args, seconds, letter.request)
 
     def _settle(self, letter: Letter, frame: Returned | Failed) -> bool:
         """Give the sender its answer; return whether the actor goes on."""

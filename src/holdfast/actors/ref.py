@@ -18,6 +18,7 @@ from holdfast.actors.mailbox import NORMAL, Letter
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.lineage import REQUEST
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -152,6 +153,8 @@ class Ref(Generic[A_co]):
         letter = Letter(handler, args, kwargs, reply, ends)
         if ambient is not None:
             ends = cell.clip(letter, ambient)
+        if named := REQUEST.get():
+            letter.request = named
         mailbox = cell.mailbox
         reader = mailbox.reader
         if reader is not None and mailbox.closed is None and not reader.done():
@@ -203,7 +206,9 @@ class Ref(Generic[A_co]):
             coder.tell(Coder.forget)
         """
         cell = self._cell
-        letter = Letter(cell.handler_of(method), args, kwargs, None, ambient=in_force(AMBIENT.get()))
+        letter = Letter(
+            cell.handler_of(method), args, kwargs, None, ambient=in_force(AMBIENT.get()), request=REQUEST.get()
+        )
         if cell.mailbox.closed is not None or _running_loop() is cell.loop:
             cell.mailbox.put(letter, self._priority)
         else:

@@ -25,6 +25,7 @@ from holdfast.actors.errors import IgnoreStart
 from holdfast.actors.frames import Begin, Call, Failed, Ignored, Returned, Started, Stop, Values, pack, read_frame
 from holdfast.faults import InvalidError
 from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.lineage import named
 from holdfast.supervision import Shutdown, directive_for
 
 _PR_SET_PDEATHSIG = 1
@@ -104,7 +105,8 @@ class Worker:
         handler = getattr(type(self._instance), call.method)
         try:
             args, kwargs = self._values.unpack_call(handler, call.args)
-            with Budget(seconds=call.seconds) if call.seconds is not None else contextlib.nullcontext():
+            budget = contextlib.nullcontext() if call.seconds is None else Budget(seconds=call.seconds)
+            with budget, named(call.request):
                 value = await handler(self._instance, *args, **kwargs)
             if os.getpid() != self._pid:
                 _end_fork(None)

@@ -68,6 +68,8 @@ from holdfast.events.records import (
     TaskStateChange,
     Unknown,
     UserNotified,
+    WaitBegan,
+    WaitReason,
     Would,
 )
 
@@ -136,6 +138,8 @@ __all__ = [
     "TaskStateChange",
     "Unknown",
     "UserNotified",
+    "WaitBegan",
+    "WaitReason",
     "Would",
     "decode",
     "decode_lines",

@@ -65,6 +65,7 @@ from holdfast.events.records import (
     TaskStarted,
     TaskStateChange,
     UserNotified,
+    WaitBegan,
 )
 from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
@@ -203,6 +204,7 @@ class LogLines:
             StreamResumed: (levels.step, _resumed),
             AttemptStarted: (levels.attempt, _attempt_started),
             AttemptEnded: (levels.attempt, _attempt_ended),
+            WaitBegan: (levels.attempt, _waiting),
             CircuitStateChange: (levels.circuit_changed, _circuit),
             BudgetWarning: (levels.warned, _budget),
             SuppressedError: (levels.warned, _suppressed),
@@ -368,6 +370,16 @@ def _attempt_started(event: AttemptStarted) -> str:
 def _attempt_ended(event: AttemptEnded) -> str:
     how = "ended well" if event.fault is None else f"failed with {event.fault.code}"
     return f"{_name(event)} attempt {event.attempt} {how} after {event.took:.3f} s{_via(event.via)}"
+
+
+_WAITED_FOR = {"place": "a place", "pace": "a start", "money": "the money that others have reserved"}
+
+
+def _waiting(event: WaitBegan) -> str:
+    if event.reason in {"circuit", "turn"}:
+        return ""  # the line of the first such wait is that of its `Retry`
+    until = "" if event.until is None else f", {max(0.0, event.until - event.at):.1f} s at most"
+    return f"{_name(event)} waits for {_WAITED_FOR[event.reason]} of {event.target}{until}"
 
 
 def _commanded(event: Commanded) -> str:

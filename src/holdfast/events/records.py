@@ -73,6 +73,8 @@ __all__ = [
     "TaskStateChange",
     "Unknown",
     "UserNotified",
+    "WaitBegan",
+    "WaitReason",
     "Would",
 ]
 
@@ -120,6 +122,14 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     """The number of the session's turn; 0 outside of turns."""
     step: str = ""
     """The name of the step in that turn; empty outside of steps."""
+    within: str = ""
+    """The run of the operation that it is part of, which goes on: it retries, falls back or reports the failure. Empty: there is none."""
+    root: str = ""
+    """The run of the outermost operation around it. Empty: there is none, or this is it."""
+    request: str = ""
+    """The id that the program gave to what it works on, with `holdfast.request`; empty outside of one."""
+    began: float | None = None
+    """When the operation began (wall clock), where the event is about an operation."""
 
 
 class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
@@ -233,8 +243,6 @@ class Failed(_Record, frozen=True, kw_only=True, tag="failed"):
     attempts: int = 1
     reason: str = ""
     """Why no further attempt was made: `attempts`, `permanent`, `deadline`, `budget`, `circuit` …; empty if it is not known."""
-    within: str = ""
-    """The run of the operation that it is part of, which goes on: it retries, falls back or reports the failure. Empty: there is none."""
 
 
 # Separate from Failed: counting a cancellation as a failure would raise false alarms.
@@ -272,6 +280,43 @@ class AttemptEnded(_Record, frozen=True, kw_only=True, tag="attempt-ended"):
     took: float
     fault: Fault | None = None
     via: str = "primary"
+    target: str = ""
+    """Who was called: the narrowest name of its target, `model:claude/opus`, or the fallback. Empty: it has no name."""
+    model: str = ""
+    """The model that answered, as the answer names it; empty where the answer names none."""
+    tokens_in: int | None = None
+    """Input, with what was written to a cache and without what was read from one. None: the answer reports no usage."""
+    tokens_out: int | None = None
+    tokens_cached: int | None = None
+    """Input that was read from a cache."""
+    usd: float | None = None
+    """What it cost at list prices; None: unknown, which is not free."""
+    maybe_billed: bool = False
+    """It failed after the request was sent, and nobody knows whether it was paid for."""
+
+
+WaitReason: TypeAlias = Literal["circuit", "turn", "place", "pace", "money"]
+"""Why a call waits: `event.reason == "circuit"`.
+
+circuit: an open circuit; turn: its turn at a target that is limited, or that has just failed another call; place: a place of
+`concurrency`; pace: a start of `per_second`; money: what other calls have reserved of its budget. A `Retry` has the
+delay after a failed attempt."""
+
+
+# A wait may be looked at in parts. Each part is reported, so that a reader who begins in the middle knows it too.
+class WaitBegan(_Record, frozen=True, kw_only=True, tag="waiting"):
+    """A call waits before an attempt, for something other than the delay of a `Retry`. The next event of its run ends the wait.
+
+    So every second of an operation is an attempt, a delay or a wait.
+    """
+
+    reason: WaitReason
+    attempt: int
+    """Attempts made so far."""
+    target: str = ""
+    """What it waits for: the name of a circuit, a limit or a target."""
+    until: float | None = None
+    """When it ends if nothing happens before (wall clock). None: nobody knows."""
 
 
 # Emitted besides Failed: it shows that a limit, and not the failure, ended the operation.
@@ -717,6 +762,7 @@ Event: TypeAlias = (
     | Commanded
     | AttemptStarted
     | AttemptEnded
+    | WaitBegan
     | RetryDenied
     | Repaired
     | StreamResumed

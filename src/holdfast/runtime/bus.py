@@ -12,14 +12,13 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-import msgspec
-
 from holdfast._lazy import lazy_module
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.events.tracker import facts_of
 from holdfast.faults import REDACTOR
+from holdfast.runtime.lineage import placed
 from holdfast.runtime.secrets import process_redactor
-from holdfast.runtime.work import WORK, work_in_force
+from holdfast.runtime.work import WORK
 
 if TYPE_CHECKING:
     import asyncio
@@ -72,11 +71,12 @@ class Bus:
     def emit(self, event: Event) -> None:
         """Call the handlers of an event, or leave it to the `emit` whose handler caused it.
 
-        An event inside a session gets the session's id, turn and step, and is recorded in the session's audit chain.
+        An event gets the request and the operations around it. Inside a session it gets the session's id, turn and step, and is
+        recorded in the session's audit chain.
         """
         # The context is the caller's only here: an event that waits is delivered in the context of another.
-        if WORK.get() is not None and (work := work_in_force()) is not None:
-            event = msgspec.structs.replace(event, session=work.session, turn=work.turn, step=work.step)
+        event, work = placed(event)
+        if work is not None:
             work.record(event, work)
         delivering, thread = self._delivering, threading.get_ident()
         if thread in delivering:

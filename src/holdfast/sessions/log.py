@@ -63,6 +63,8 @@ class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
     """What the program calls the turn, as `once.identity.turn_key` stores it: it is done once per session."""
     again: bool = False
     """Whether the program says that it is meant anew, although an earlier turn had the same input."""
+    request: str = ""
+    """What the program worked on, as `holdfast.request` named it."""
     own: bool = False
     """Only in logs of version 1: a turn that held the steps outside of any `turn` block. They are the session's own steps now."""
 
@@ -249,6 +251,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The key of that turn."""
     again: bool = False
     """Whether it is meant anew, although an earlier turn had the same input."""
+    request: str = ""
+    """What the program worked on when that turn began."""
     last: int = 0
     """The highest number of a turn. A turn with a key that goes on has an earlier number."""
     keyed: dict[str, int] = msgspec.field(default_factory=dict)
@@ -357,6 +361,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
                 self.input, self.given, self.run, self.ended = body.input, body.given, body.run, ""
                 self.key, self.again, self.last = body.key, body.again, max(self.last, body.turn)
+                self.request = body.request
                 self._go_on(self.cut.get(body.key))
             case TurnEnded(outcome=outcome, reason=reason):
                 self._end_turn(outcome)

@@ -22,6 +22,7 @@ from holdfast.events import (
     SessionTurnEnd,
     SessionTurnStart,
     TaskStateChange,
+    WaitBegan,
 )
 from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
@@ -40,7 +41,7 @@ MOST_WAITING = 1_000
 """The most records that wait to be written. Later ones are counted, and the count is recorded."""
 # The changes of a session's state are in its audit chain already, in the same commit as the state.
 _NOT_RECORDED = (
-    *(AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd, TaskStateChange),
+    *(AttemptStarted, AttemptEnded, WaitBegan, SessionTurnStart, SessionTurnEnd, TaskStateChange),
     *(SessionActive, SessionPersisted, SessionResumed, SessionClosed),
 )
 _LATEST_S = 1.0

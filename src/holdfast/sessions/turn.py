@@ -23,6 +23,7 @@ from holdfast.once.doubt import call_text
 from holdfast.once.identity import turn_key
 from holdfast.once.records import StepEnded, is_bound, is_doubtful
 from holdfast.once.replay import is_later
+from holdfast.runtime.lineage import REQUEST
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec, openings
@@ -211,6 +212,8 @@ class TurnRunner:
             turn = await self.in_order(partial(self._begin, given, unfinished, known_as))
             self._left_alone = self._left_in = None
             token = _TURN.set(turn)
+            # A process that resumes the turn has no request of its own.
+            request = REQUEST.set(REQUEST.get() or self._journal.memory.request)
             self._turn = turn
             # Such a turn stores nothing. What the program has set before it is not its own.
             before = deepcopy(self.context) if key and turn.replayed else None
@@ -233,6 +236,7 @@ class TurnRunner:
             finally:
                 self._turn = None
                 _TURN.reset(token)
+                REQUEST.reset(request)
                 if before is not None:
                     self._set_context(before)
 
@@ -513,7 +517,15 @@ class TurnRunner:
         cut = memory.cut.get(known.key)
         number = max(memory.turn, memory.last) + 1 if cut is None else cut.turn
         self._run = self._run or number
-        started = TurnStarted(turn=number, input=given, given=known_by, run=self._run, key=known.key, again=known.again)
+        started = TurnStarted(
+            turn=number,
+            input=given,
+            given=known_by,
+            run=self._run,
+            key=known.key,
+            again=known.again,
+            request=REQUEST.get(),
+        )
         record = audit("Turn", self._journal.session, turn=started.turn, event="started")
         await self._activate()
         # What was set before the turn is saved with its start: it stays even if the turn fails.

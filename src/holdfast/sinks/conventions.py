@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ERROR_TYPE",
+    "INPUT_TOKENS",
+    "OUTPUT_TOKENS",
+    "RESPONSE_MODEL",
     "SCHEMA_URL",
     "SEMCONV_VERSION",
     "SESSION_ID",
@@ -25,6 +28,9 @@ SCHEMA_URL = f"https://opentelemetry.io/schemas/{SEMCONV_VERSION}"
 
 ERROR_TYPE = "error.type"
 SESSION_ID = "session.id"
+RESPONSE_MODEL = "gen_ai.response.model"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 _OPERATION_NAME = "gen_ai.operation.name"
 _PROVIDER_NAME = "gen_ai.provider.name"
 _REQUEST_MODEL = "gen_ai.request.model"
@@ -64,6 +70,8 @@ class Ours:
     TURN = "holdfast.turn"
     STEP = "holdfast.step"
     DEGRADED = "holdfast.degraded"
+    REQUEST = "holdfast.request"
+    COST = "holdfast.cost_usd"
 
 
 def attributes_of(operation: str) -> Mapping[str, str]:

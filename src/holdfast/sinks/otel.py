@@ -35,7 +35,16 @@ from holdfast.events import (
 from holdfast.events.tracker import Tracker, tag_of
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault
-from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, SESSION_ID, Ours, attributes_of
+from holdfast.sinks.conventions import (
+    ERROR_TYPE,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    RESPONSE_MODEL,
+    SCHEMA_URL,
+    SESSION_ID,
+    Ours,
+    attributes_of,
+)
 from holdfast.sinks.reader import subscribe
 
 with needs_extra("trace_recoveries", "opentelemetry-api", "otel"):
@@ -147,6 +156,8 @@ class _Tracing:
             if trace.began is not None:
                 self._add_attempt(trace, event)
         _end_attempt(trace, None if fault is None else fault.code)
+        if trace.recording and (used := _used(event)):
+            trace.span.set_attributes(used)
         if not trace.has_failed:
             # This is the last event of an operation that works at once, so its span ends here.
             self._traces.take(event.run)
@@ -195,6 +206,8 @@ class _Tracing:
         name, attributes = known
         if event.session:
             attributes = attributes | _work(event)
+        if event.request:
+            attributes = attributes | {Ours.REQUEST: event.request}
         trace = _Trace(self._tracer.start_span(name, attributes=attributes))
         self._traces.put(event.run, trace)
         return trace
@@ -246,7 +259,9 @@ _NAMES = frozenset({"action", "because", "circuit", "from_", "how", "reason", "r
 """Text fields that hold names. Other texts may be content and are left out."""
 
 
-_ON_THE_SPAN = frozenset({"at", "run", "operation", "v", "session", "turn", "step"})
+_ON_THE_SPAN = frozenset(
+    {"at", "run", "operation", "v", "session", "turn", "step", "within", "root", "request", "began"}
+)
 """Fields that the operation's span holds already."""
 
 
@@ -265,6 +280,17 @@ def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
     if event.via == "primary":
         return {Ours.ATTEMPT: event.attempt}
     return {Ours.ATTEMPT: event.attempt, Ours.VIA: event.via}
+
+
+def _used(event: AttemptEnded) -> dict[str, Any]:
+    """Return what an answer used, as attributes of the operation's span. Our tokens in leave out what came from a cache; theirs do not."""
+    used: dict[str, Any] = {RESPONSE_MODEL: event.model} if event.model else {}
+    if event.tokens_in is not None:
+        used[INPUT_TOKENS] = event.tokens_in + (event.tokens_cached or 0)
+        used[OUTPUT_TOKENS] = event.tokens_out
+    if event.usd is not None:
+        used[Ours.COST] = event.usd
+    return used
 
 
 def _attributes(event: Event) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from holdfast.events import (
     Recovered,
     Retry,
     RetryDenied,
+    WaitBegan,
 )
 from holdfast.events.observed import ObservedTotals
 from holdfast.events.tracker import Tracker
@@ -123,6 +124,8 @@ class _Counts:
         self._circuits = _Names(most)
         self._failing: Tracker[bool] = Tracker()
         """Operations in which something failed. A separate event reports their end, so a good attempt does not count as the end."""
+        self._waiting: Tracker[WaitBegan] = Tracker()
+        """The wait that an operation is in."""
         self._collectors: list[Any] = []
         self._operations = self._counter("operations", "Operations by how they ended", "target", "outcome")
         self._attempts = self._counter(
@@ -146,6 +149,33 @@ class _Counts:
         harmed = "Answered plain calls of observe mode that would have been worse off with recovery"
         self._harmed = self._counter("observed_harmed", harmed, "target")
 
+        self._begin_costs()
+
+    def _begin_costs(self) -> None:
+        """Register what answers, and waits for them, cost."""
+        self._answers = self._series(
+            prometheus.Counter,
+            "answers",
+            "Answers, by who gave them: own (the first attempt), retry, fallback or lesser",
+            "target",
+            "by",
+        )
+        self._tokens = self._series(prometheus.Counter, "tokens", "Tokens that answers report", "target", "kind")
+        self._cost = self._series(
+            prometheus.Counter,
+            "cost_usd",
+            "Dollars at list prices: of first attempts, retries and fallbacks",
+            "target",
+            "why",
+        )
+        self._wait_time = self._series(
+            prometheus.Counter,
+            "wait_seconds",
+            "Seconds of waiting for a circuit, a turn, a place, a start or money",
+            "target",
+            "reason",
+        )
+
     def handlers(self) -> dict[type[Event], Callable[[Any], object]]:
         return {
             AttemptEnded: self._attempt_ended,
@@ -159,6 +189,7 @@ class _Counts:
             RetryDenied: self._retry_denied,
             CircuitStateChange: self._circuit_changed,
             Observed: self._observe,
+            WaitBegan: self._waits,
         }
 
     def unregister(self) -> None:
@@ -168,14 +199,34 @@ class _Counts:
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
         target = self._targets.label(event.operation)
+        self._end_wait(event.run, event.at - event.took)
         if event.fault is not None:
             self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
             self._attempts(target, _code(event.fault.code)).inc()
             return
         self._attempts(target, "OK").inc()
+        self._answered(target, event)
         # Nothing failed before, so no further event reports this operation's end.
         if self._failing.get(event.run) is None:
             self._operations(target, "ok").inc()
+
+    def _answered(self, target: str, event: AttemptEnded) -> None:
+        why = "fallback" if event.via != "primary" else "retry" if event.attempt > 1 else "first"
+        self._answers(target, "own" if why == "first" else why).inc()
+        for kind, tokens in (("in", event.tokens_in), ("out", event.tokens_out), ("cached", event.tokens_cached)):
+            if tokens:
+                self._tokens(target, kind).inc(tokens)
+        if event.usd:
+            self._cost(target, why).inc(event.usd)
+
+    def _waits(self, event: WaitBegan) -> None:
+        self._end_wait(event.run, event.at)
+        self._waiting.put(event.run, event)
+
+    def _end_wait(self, run: str, at: float) -> None:
+        if len(self._waiting) and (wait := self._waiting.take(run)) is not None:
+            # The wall clock may be set back.
+            self._wait_time(self._targets.label(wait.operation), wait.reason).inc(max(0.0, at - wait.at))
 
     def _retry(self, event: Retry) -> None:
         self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
@@ -192,7 +243,7 @@ class _Counts:
         self._failures(self._ended(event, "failed"), _code(event.fault.code)).inc()
 
     def _degraded(self, event: Degraded) -> None:
-        self._ended(event, "degraded")
+        self._answers(self._ended(event, "degraded"), "lesser").inc()
 
     def _cancelled(self, event: Cancelled) -> None:
         self._ended(event, "cancelled")
@@ -216,6 +267,7 @@ class _Counts:
 
     def _ended(self, event: Event, outcome: str) -> str:
         self._failing.take(event.run)
+        self._end_wait(event.run, event.at)
         target = self._targets.label(event.operation)
         self._operations(target, outcome).inc()
         return target

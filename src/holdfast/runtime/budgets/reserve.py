@@ -17,7 +17,7 @@ from holdfast.faults import BudgetError, HoldfastError
 from holdfast.policies.models.quote import quote_of
 from holdfast.runtime.budgets.reservations import CallClaim
 from holdfast.runtime.event_loop import running_loop, runs_loop
-from holdfast.runtime.operation import errors
+from holdfast.runtime.operation import errors, reports
 from holdfast.runtime.operation.facts import named_wait_end
 from holdfast.runtime.targets.limiter import CHECK_S
 
@@ -124,6 +124,7 @@ class _Watch:
         self._began = self._moved = op.plan.monotonic()
         self._seen: list[tuple[CallClaim, int]] = []
         self._warned = False
+        reports.waiting(op, "money", claim.name)
 
     def parts(self) -> Iterator[float]:
         """Yield the seconds to wait, part by part; end when the wait has to. Raises if the caller aborts, or waits in vain."""

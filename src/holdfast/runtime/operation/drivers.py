@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._lazy import lazy_module
@@ -275,7 +276,8 @@ async def _limited_attempt_async(
 async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Seat:
     """Wait for a place and a start, and reserve what the call may cost; return the seat for `limiter.release`."""
     check = None if op.abort is None else op.raise_if_aborted
-    seat = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, priority_of(op), op.plan)
+    report = partial(reports.waits_for_limiter, op, limiter.name)
+    seat = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, priority_of(op), op.plan, report)
     try:
         if op.charges is not None:
             # After the wait for a place: a call that has money set aside never waits for another call.
@@ -290,7 +292,8 @@ async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], 
 def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Seat:
     """The same as `acquire_async`, in a thread, which blocks during the waits."""
     check = None if op.abort is None else op.raise_if_aborted
-    seat = limiter.acquire(op.plan.runtime, waits_until(op), check, priority_of(op), op.plan)
+    report = partial(reports.waits_for_limiter, op, limiter.name)
+    seat = limiter.acquire(op.plan.runtime, waits_until(op), check, priority_of(op), op.plan, report)
     try:
         if op.charges is not None:
             reserve(op, args, kwargs)

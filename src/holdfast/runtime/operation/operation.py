@@ -108,6 +108,8 @@ class Operation:
     """What its attempts cost the budget around; None where there is no budget."""
     acted_inside = False
     """A recovery inside it was answered, and may have changed something."""
+    reported_inside = 0
+    """The latest attempt in which an operation inside has reported what was used."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
     target_wait: TargetWait | None = None
@@ -331,12 +333,18 @@ class Operation:
         if self.adapter is not None:
             self.adapter.succeeded(self, value)
         charges.charge_answer(self, value)
-        reports.attempt_ended(self, now, None)
+        self._report_end(now, answer=value)
         reports.returned(self)
         if self.first_failure is not None:
             if plan.rationed:
                 plan.state.return_retries(now, len(self.history))
             reports.recovered(self, now)
+
+    def _report_end(self, now: float, fault: Fault | None = None, answer: object = None) -> None:
+        """Report the end of an attempt. What it used is reported once, by the operation that made the request."""
+        reports.attempt_ended(self, now, fault, answer)
+        if self.around is not None and (outer := self.outer):
+            outer.reported_inside = outer.attempts
 
     def failed(self, error: BaseException, proposal: Proposal = None, request: Request | None = None) -> float | None:
         """Handle a failed attempt; return the seconds to wait before the next one, or None to let `error` through.
@@ -510,6 +518,7 @@ class Operation:
             self.waited = self.waited_before = 0.0
             return 0.0
         self._report_wait(fault, decision, now, made=made)
+        reports.waits(self, fault, decision)
         if made and self.plan.checks_left[0]:
             warn_of_retries_inside(self.plan, error)
         # A call that waits for a circuit or its turn may have waited after its last attempt already.
@@ -562,7 +571,7 @@ class Operation:
             self.failed_first = watch.failed(self.failed_first, self.attempts, self.attempt_started, now)
         self.eventful = True
         charges.charge_failure(self, fault)
-        reports.attempt_ended(self, now, fault)
+        self._report_end(now, fault)
 
     def _add_attempt(self, fault: Fault, now: float, then: str = "") -> None:
         self.history = (*self.history, reports.attempt_of(self, fault, now, then))
@@ -719,9 +728,8 @@ class Operation:
     def begin_step(self, name: str) -> None:
         """The next fallback is called."""
         self.extend_deadline()
-        self.via = name
+        self.via, self.waited = name, 0.0
         self.attempts += 1
-        self.waited = 0.0
         charges.charge_attempt(self)
         reports.attempt_started(self)
 
@@ -732,14 +740,14 @@ class Operation:
         if self.first_failure is None:
             # A circuit rejected the primary call, so no attempt failed. The recovery time counts from the beginning.
             self.first_failure = self.started
-        reports.attempt_ended(self, now, None)
+        self._report_end(now, answer=value)
         reports.recovered(self, now)
 
     def step_failed(self, fault: Fault, *, remember: bool) -> None:
         """The fallback just called failed; a defect in its code is not remembered as an attempt."""
         now = self.plan.monotonic()
         charges.charge_failure(self, fault)
-        reports.attempt_ended(self, now, fault)
+        self._report_end(now, fault)
         if remember:
             self._add_attempt(fault, now)
 

@@ -6,7 +6,7 @@ Invariant: an event is built only if it has readers; nothing here changes what t
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,8 +22,10 @@ from holdfast.events import (
     Retry,
     RetryDenied,
     SuppressedError,
+    WaitBegan,
 )
 from holdfast.faults import Attempt
+from holdfast.policies.budget import costs_nothing
 from holdfast.policies.decide import Reason
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import model_of, usage_of
@@ -32,6 +34,7 @@ from holdfast.runtime.ambient import new_run
 if TYPE_CHECKING:
     import logging
 
+    from holdfast.events import WaitReason
     from holdfast.faults import Code, Fault
     from holdfast.policies.decide import Retry as RetryDecision
     from holdfast.policies.models.prompt_cache import Weighed
@@ -57,6 +60,9 @@ __all__ = [
     "suppressed",
     "time_of_day",
     "timeline",
+    "waiting",
+    "waits",
+    "waits_for_limiter",
 ]
 
 _DENIED_BY: dict[Reason, Code] = {
@@ -105,23 +111,65 @@ _OUR_WHY: dict[Code, str] = {
 def attempt_started(op: Operation) -> None:
     bus = op.plan.runtime.bus
     if op.plan.watched and bus.wants(AttemptStarted):
-        bus.emit(AttemptStarted(at=_now(op), run=op.run, operation=op.plan.name, attempt=op.attempts, via=op.via))
+        bus.emit(AttemptStarted(**_head(op), attempt=op.attempts, via=op.via))
 
 
-def attempt_ended(op: Operation, now: float, fault: Fault | None) -> None:
+def attempt_ended(op: Operation, now: float, fault: Fault | None, answer: object = None) -> None:
+    """Report the end of an attempt. `answer`: what reports its usage; None: nobody knows it."""
     bus = op.plan.runtime.bus
     if op.plan.watched and bus.wants(AttemptEnded):
         bus.emit(
             AttemptEnded(
-                at=_now(op),
-                run=op.run,
-                operation=op.plan.name,
+                **_head(op),
+                **({} if op.reported_inside == op.attempts else _used(op, fault, answer)),
                 attempt=op.attempts,
                 took=now - op.attempt_started,
                 fault=fault,
                 via=op.via,
+                target=op.plan.narrow.name if op.via == "primary" else op.via,
             )
         )
+
+
+def _used(op: Operation, fault: Fault | None, answer: object) -> dict[str, Any]:
+    """Return which model an answer names and what it used, as fields of `AttemptEnded`."""
+    if fault is not None:
+        return {"maybe_billed": bool(op.plan.target.provider or op.plan.target.model) and not costs_nothing(fault)}
+    if answer is None:
+        return {}
+    if op.adapter is not None:
+        answer = op.adapter.reported(answer)
+    model, usage = model_of(answer), usage_of(answer)
+    if usage is None:
+        return {"model": model or ""}
+    return {
+        "model": model or "",
+        "tokens_in": usage.input + usage.written + usage.written_hour,
+        "tokens_out": usage.output,
+        "tokens_cached": usage.cached,
+        "usd": LIST_PRICES.cost(model, usage),
+    }
+
+
+def waiting(op: Operation, reason: WaitReason, target: str = "", delay: float | None = None) -> None:
+    """Report a wait that begins now."""
+    bus = op.plan.runtime.bus
+    if bus.wants(WaitBegan):
+        until = None if delay is None else _now(op) + delay
+        bus.emit(WaitBegan(**_head(op), reason=reason, attempt=op.attempts, target=target, until=until))
+
+
+def waits(op: Operation, fault: Fault, decision: RetryDecision) -> None:
+    """Report the wait for a target that rejects the call at present. The delay after a failed attempt is in the event of the retry."""
+    match decision.why:
+        case "circuit" | "turn" as reason if decision.delay > 0:
+            name = fault.context.get("circuit") or fault.context.get("name")
+            waiting(op, reason, name or op.plan.narrow.name, decision.delay)
+
+
+def waits_for_limiter(op: Operation, name: str, reason: WaitReason, delay: float | None) -> None:
+    """Report a wait for a place or a start that a limit of the user's gives."""
+    waiting(op, reason, name, delay)
 
 
 def retry(op: Operation, fault: Fault, decision: RetryDecision) -> None:
@@ -129,9 +177,7 @@ def retry(op: Operation, fault: Fault, decision: RetryDecision) -> None:
     if bus.wants(Retry):
         bus.emit(
             Retry(
-                at=_now(op),
-                run=op.run,
-                operation=op.plan.name,
+                **_head(op),
                 attempt=op.attempts,
                 max_attempts=decision.of,
                 delay=decision.delay,
@@ -149,9 +195,7 @@ def recovered(op: Operation, now: float) -> None:
         since = now if op.first_failure is None else op.first_failure
         bus.emit(
             Recovered(
-                at=_now(op),
-                run=op.run,
-                operation=op.plan.name,
+                **_head(op),
                 after=now - since,
                 attempts=op.attempts,
                 via=op.via,
@@ -171,18 +215,14 @@ def cancelled(op: Operation, error: BaseException | None) -> None:
     bus = op.plan.runtime.bus
     if bus.wants(Cancelled):
         reason = "left early" if error is None else type(error).__name__
-        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.plan.name, reason=reason, attempts=op.attempts))
+        bus.emit(Cancelled(**_head(op), reason=reason, attempts=op.attempts))
 
 
 def denied(op: Operation, fault: Fault, reason: Reason) -> None:
     bus = op.plan.runtime.bus
     because = _DENIED_BY.get(reason)
     if because is not None and bus.wants(RetryDenied):
-        bus.emit(
-            RetryDenied(
-                at=_now(op), run=op.run, operation=op.plan.name, attempt=op.attempts, because=because, fault=fault
-            )
-        )
+        bus.emit(RetryDenied(**_head(op), attempt=op.attempts, because=because, fault=fault))
 
 
 def failed(op: Operation, fault: Fault) -> None:
@@ -192,14 +232,11 @@ def failed(op: Operation, fault: Fault) -> None:
         exhausted = op.reason is Reason.ATTEMPTS
         bus.emit(
             Failed(
-                at=_now(op),
-                run=op.run,
-                operation=op.plan.name,
+                **_head(op),
                 fault=fault,
                 exhausted=exhausted,
                 attempts=op.attempts,
                 reason="" if op.reason is None else op.reason.value,
-                within=op.outer_run,
             )
         )
 
@@ -222,7 +259,7 @@ def leaked(op: Operation, what: str) -> None:
     """Report, in the log too, a call that ignores its cancellation."""
     cause = f"{op.plan.name or 'a call'} {what}"
     logging.getLogger("holdfast").warning("leaked: %s", cause)
-    event = SuppressedError(at=_now(op), run=op.run, operation=op.plan.name, reason="leaked", cause=cause)
+    event = SuppressedError(**_head(op), reason="leaked", cause=cause)
     op.plan.runtime.bus.emit(event)
 
 
@@ -276,9 +313,7 @@ def fell_back(
         return
     weighed = _weighed(op, fault)
     event = kind(
-        at=_now(op),
-        run=op.run,
-        operation=op.plan.name,
+        **_head(op),
         from_=primary,
         to=step,
         fault=fault,
@@ -332,6 +367,12 @@ def _limit_of_time(op: Operation) -> str:
 def time_of_day(wall: float) -> str:
     """Return a wall clock reading as people read it in a log, in UTC."""
     return datetime.fromtimestamp(wall, UTC).strftime("%H:%M:%SZ")
+
+
+def _head(op: Operation) -> dict[str, Any]:
+    """Return what every event of an operation says."""
+    plan = op.plan
+    return {"at": _now(op), "run": op.run, "operation": plan.name, "began": plan.wall(op.started)}
 
 
 def _now(op: Operation) -> float:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from contextlib import closing, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 from weakref import ref
 
 from msgspec import structs
@@ -53,6 +53,8 @@ CHECK_S = 0.05
 
 Check: TypeAlias = "Callable[[], None]"
 """Raises if the caller no longer wants to wait."""
+Report: TypeAlias = "Callable[[Literal['place', 'pace'], float | None], None]"
+"""Called when a wait begins: for what, and for how many seconds if that is known."""
 
 
 _LOOK_S = 10.0
@@ -135,13 +137,14 @@ class Limiter:
         """Tickets of waiting calls that were begun while a stream was read, such as in a task that its reader waits for."""
         self._relief_due = False
 
-    async def acquire_async(
+    async def acquire_async(  # noqa: PLR0917 - what a call is begun with, in the order of its walk
         self,
         runtime: Sleeper,
         deadline: float | None,
         check: Check | None = None,
         priority: Priority = "normal",
         settings: Settings | None = None,
+        report: Report | None = None,
     ) -> Seat:
         """Wait for a place and for the start of the call; return the seat for `release`.
 
@@ -152,11 +155,11 @@ class Limiter:
         # The place comes first. A start that is reserved while the caller still waits for a place would pass unused.
         seat = self._seat()
         try:
-            await self._place_async(seat, runtime.clock, deadline, check, turn, settings)
+            await self._place_async(seat, runtime.clock, deadline, check, turn, settings, report)
             if self._pace is not None:
                 nap = _TaskNap()
                 # Closed here, and not by the garbage collector: a start that is not used goes back at once.
-                with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings)) as waits:
+                with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings, report)) as waits:
                     for wait in waits:
                         for part in _parts(wait, check):
                             if await nap.sleep(part):
@@ -166,22 +169,23 @@ class Limiter:
             raise
         return seat
 
-    def acquire(
+    def acquire(  # noqa: PLR0917 - as its twin
         self,
         runtime: Sleeper,
         deadline: float | None,
         check: Check | None = None,
         priority: Priority = "normal",
         settings: Settings | None = None,
+        report: Report | None = None,
     ) -> Seat:
         """Do the same in a thread, which blocks during the wait."""
         turn = WaitQueue.turn(priority)
         seat = self._seat()
         try:
-            self._place(seat, runtime.clock, deadline, check, turn, settings)
+            self._place(seat, runtime.clock, deadline, check, turn, settings, report)
             if self._pace is not None:
                 nap = _ThreadNap(runtime)
-                with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings)) as waits:
+                with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings, report)) as waits:
                     for wait in waits:
                         for part in _parts(wait, check):
                             if nap.sleep(part):
@@ -327,6 +331,7 @@ class Limiter:
         check: Check | None,
         turn_in_line: QueueTurn,
         settings: Settings | None,
+        report: Report | None,
     ) -> None:
         if not seat.ticket:
             return
@@ -339,6 +344,8 @@ class Limiter:
 
         if not self._enter(seat, wake, turn_in_line, settings):
             return
+        if report is not None:
+            report("place", None)
         timer = None if deadline is None else loop.call_later(_left(clock, deadline), _finish, turn, False)  # noqa: FBT003 - a callback of the loop
         try:
             while not turn.done():
@@ -361,6 +368,7 @@ class Limiter:
         check: Check | None,
         turn_in_line: QueueTurn,
         settings: Settings | None,
+        report: Report | None,
     ) -> None:
         if not seat.ticket:
             return
@@ -374,6 +382,8 @@ class Limiter:
 
         if not self._enter(seat, wake, turn_in_line, settings):
             return
+        if report is not None:
+            report("place", None)
         if runs_loop() and not turn.acquire(blocking=False):
             # The calls before this one may need the loop to go on, and it stands still while this thread waits.
             raise self._full(_STOPS_LOOP)
@@ -459,13 +469,14 @@ class Limiter:
 
     # --- pace ---
 
-    def _waits_for_start(
+    def _waits_for_start(  # noqa: PLR0917 - as `acquire_async` takes them
         self,
         runtime: Sleeper,
         deadline: float | None,
         priority: Priority,
         wake: Callable[[], None],
         settings: Settings | None,
+        report: Report | None,
     ) -> Generator[float]:
         """Yield the seconds to sleep until the call may start. Calls of a higher priority may delay it meanwhile."""
         now = runtime.clock.monotonic()
@@ -477,6 +488,8 @@ class Limiter:
             wait = self._reserve_start(now, deadline, turn)
             if not wait:
                 return
+            if report is not None:
+                report("pace", wait)
             self._naps[turn] = wake
             if settings is not None:
                 self._settings[turn] = settings
