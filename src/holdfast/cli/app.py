@@ -13,6 +13,7 @@ from holdfast._version import __version__
 from holdfast.cli.bridge.flags import bridge, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.flags import JsonOption, SessionStoreOption, SinceOption, StoreOption, UntilOption, complete_codes
+from holdfast.cli.journal.flags import runs
 from holdfast.cli.output import show_json, show_table
 from holdfast.cli.programs.flags import workflow
 from holdfast.cli.store.flags import audit, sessions
@@ -393,6 +394,7 @@ def actors_tree(
 
 
 # The commands are added here and not at the top, because --help lists them in this order.
+app.add_typer(runs, name="runs")
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
 app.registered_commands += bridge.registered_commands

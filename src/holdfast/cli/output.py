@@ -91,6 +91,12 @@ def show_text(text: str) -> None:
     _write_wrapped("", one_line(redactor_for().text(text)), stdout_width())
 
 
+def show_drawing(lines: Iterable[str]) -> None:
+    """Print lines whose columns must stay where they are: none is wrapped."""
+    redactor = redactor_for()
+    sys.stdout.writelines(f"{one_line(redactor.text(line))}\n" for line in lines)
+
+
 def show_page(markdown: str) -> None:
     """Print Markdown: rendered on a terminal, as source in a pipe."""
     if _on_terminal():

@@ -83,8 +83,8 @@ def filters_of(flags: AuditFlags) -> Filters:
         kinds=frozenset(map(_class_of, flags.kinds or ())),
         code=flags.code if entry is None else entry.code,
         correlation=flags.correlation,
-        since=_instant("--since", flags.since, now),
-        until=_instant("--until", flags.until, now),
+        since=instant_of("--since", flags.since, now),
+        until=instant_of("--until", flags.until, now),
     )
 
 
@@ -317,7 +317,7 @@ def _class_of(name: str) -> str:
     return known[name.lower()]
 
 
-def _instant(flag: str, text: str | None, now: float) -> float | None:
+def instant_of(flag: str, text: str | None, now: float) -> float | None:
     if text is None:
         return None
     at = parse_rfc3339(text)

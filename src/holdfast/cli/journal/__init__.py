@@ -1,0 +1,1 @@
+"""The verbs that read a journal of runs."""
