@@ -17,6 +17,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
+from holdfast._steps import Steps, twin
 from holdfast.faults import HoldfastError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.operation.operation import Operation
@@ -327,7 +328,7 @@ async def open_stream_async(
         before, live.events = live.events, _Events(stream, exchange())
         if before is not None and (given := live.given()) is not None:
             _move(given, before, live.events)
-            _notice_close_async(live.events.response, live, live.events.exchange)
+            _notice_close(live.events.response, live, live.events.exchange)
         return live.events
 
     live = _AsyncSdkStream(stream_of(opened), exchange)
@@ -338,7 +339,7 @@ async def open_stream_async(
         return response
     stream = _reading_from(live, events)
     live.given = ref(stream)
-    _notice_close_async(events.response, live, events.exchange)
+    _notice_close(events.response, live, events.exchange)
     return stream
 
 
@@ -370,46 +371,28 @@ def _move(given: Any, before: _Events, events: _Events) -> None:
     setattr(given, _response_of(given), events.response)
 
 
-def _notice_close(http: Any, live: _SdkStream, exchange: Exchange) -> None:
+def _notice_close(http: Any, live: _SdkStream | _AsyncSdkStream, exchange: Exchange) -> None:
     """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
     A helper closes the response that it was made with. If another one is read by then, that one is closed too.
     The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
     """
-    response, reader = ref(http), ref(live)
+    response, reader, is_sync = ref(http), ref(live), isinstance(live, _SdkStream)
+    name = "close" if is_sync else "aclose"
 
-    def close() -> None:
+    def close() -> Steps[None]:
         try:
             if (closing := response()) is not None:
                 with _sdk_errors(exchange):
-                    type(closing).close(closing)
+                    yield getattr(type(closing), name)(closing)
         finally:
             if (reading := reader()) is not None:
                 if (other := reading.other_than(closing)) is None:
                     reading.source_closed()
                 else:
-                    other.close()
+                    yield getattr(other, name)()
 
-    http.close = close
-
-
-def _notice_close_async(http: Any, live: _AsyncSdkStream, exchange: Exchange) -> None:
-    """The same as `_notice_close`, for an async stream."""
-    response, reader = ref(http), ref(live)
-
-    async def aclose() -> None:
-        try:
-            if (closing := response()) is not None:
-                with _sdk_errors(exchange):
-                    await type(closing).aclose(closing)
-        finally:
-            if (reading := reader()) is not None:
-                if (other := reading.other_than(closing)) is None:
-                    reading.source_closed()
-                else:
-                    await other.aclose()
-
-    http.aclose = aclose
+    setattr(http, name, twin(close, is_sync=is_sync))
 
 
 # --- streams that are not recovered ---
