@@ -28,7 +28,7 @@ from holdfast.integrations.clients.pool import (
     note_limits,
     note_limits_async,
 )
-from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
+from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream
 from holdfast.integrations.recovery_warnings import warn, warn_of_sync_hedge, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -181,7 +181,7 @@ def _add_hook(client: Any, hook: Callable[[Any], Any]) -> None:
 
 def _request(pool: ClientPool, first: PoolMember, *, is_sync: bool) -> Callable[..., Any]:
     """Return the `request` of a client that recovers."""
-    blocks, opens, drives = (finish, open_stream, drive) if is_sync else (finish_async, open_stream_async, drive_async)
+    blocks, drives = (finish, drive) if is_sync else (finish_async, drive_async)
 
     def steps(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Steps[Any]:
         keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
@@ -207,7 +207,7 @@ def _request(pool: ClientPool, first: PoolMember, *, is_sync: bool) -> Callable[
         exchange = partial(_exchange, keys, cast_to)
         if stream:
             dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
-            return (yield opens(keys.stream_of(dialect), send, exchange))
+            return (yield from open_stream(keys.stream_of(dialect), send, exchange, is_sync=is_sync))
         op = Operation(keys.plan(), keys)
 
         def attempt() -> Steps[Any]:

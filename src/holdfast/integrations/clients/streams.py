@@ -17,6 +17,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
+from holdfast._steps import Steps, twin
 from holdfast.faults import HoldfastError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.operation.operation import Operation
@@ -24,12 +25,12 @@ from holdfast.runtime.streams.flow import Ending
 from holdfast.runtime.streams.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from holdfast.integrations.clients.exchange import Exchange
     from holdfast.runtime.streams.flow import StreamDialect
 
-__all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "open_stream", "open_stream_async"]
+__all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "open_stream"]
 
 _ITERATOR = "_iterator"
 """The attribute of an SDK's stream with the iterator that its own `__next__` and `__iter__` read from."""
@@ -273,7 +274,9 @@ def open_stream(
     stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
     send: Callable[[Operation], Any],
     exchange: Callable[[], Exchange],
-) -> Any:
+    *,
+    is_sync: bool,
+) -> Steps[Any]:
     """Return the SDK's stream when the service has answered. Its reader gets every event as it comes.
 
     A break before the first content is recovered while the stream is read. Under a fallback the stream is returned when its first
@@ -282,63 +285,34 @@ def open_stream(
     `stream_of` makes the stream out of a function that opens it. `send` makes one request. `exchange` returns the present
     request, which makes errors of ours and of the HTTP library errors of the SDK.
     """
-    this: ref[_SdkStream]
+    this: ref[_SdkStream | _AsyncSdkStream]
 
-    def opened() -> Any:
+    def opened() -> Steps[Any]:
         # By a weak reference: a strong one would be a cycle, and only the garbage collector would notice a dropped stream.
         live = this()
         assert live is not None
-        stream = send(live.op)
+        stream = yield send(live.op)
         if not _is_stream(stream):
             # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
-            return (stream,)
+            return (stream,) if is_sync else only(stream)
         before, live.events = live.events, _Events(stream, exchange())
         if before is not None and (given := live.given()) is not None:
             _move(given, before, live.events)
             _notice_close(live.events.response, live, live.events.exchange)
         return live.events
 
-    live = _SdkStream(stream_of(opened), exchange)
+    live = (_SdkStream if is_sync else _AsyncSdkStream)(stream_of(twin(opened, is_sync=is_sync)), exchange)
     this = ref(live)
-    events = live.start() if _has_fallback_around() else live.open()
+    events = yield (live.start() if _has_fallback_around() else live.open())
     if not isinstance(events, _Events):
-        (response,) = live
+        following: Any = next if is_sync else anext
+        response = yield following(live)
+        # The stream is settled at its end.
+        yield following(live, None)
         return response
     stream = _reading_from(live, events)
     live.given = ref(stream)
     _notice_close(events.response, live, events.exchange)
-    return stream
-
-
-async def open_stream_async(
-    stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
-    send: Callable[[Operation], Awaitable[Any]],
-    exchange: Callable[[], Exchange],
-) -> Any:
-    """The same as `open_stream`, in a task."""
-    this: ref[_AsyncSdkStream]
-
-    async def opened() -> Any:
-        live = this()
-        assert live is not None
-        stream = await send(live.op)
-        if not _is_stream(stream):
-            return only(stream)
-        before, live.events = live.events, _Events(stream, exchange())
-        if before is not None and (given := live.given()) is not None:
-            _move(given, before, live.events)
-            _notice_close_async(live.events.response, live, live.events.exchange)
-        return live.events
-
-    live = _AsyncSdkStream(stream_of(opened), exchange)
-    this = ref(live)
-    events = await (live.start() if _has_fallback_around() else live.open())
-    if not isinstance(events, _Events):
-        (response,) = [event async for event in live]
-        return response
-    stream = _reading_from(live, events)
-    live.given = ref(stream)
-    _notice_close_async(events.response, live, events.exchange)
     return stream
 
 
@@ -370,46 +344,28 @@ def _move(given: Any, before: _Events, events: _Events) -> None:
     setattr(given, _response_of(given), events.response)
 
 
-def _notice_close(http: Any, live: _SdkStream, exchange: Exchange) -> None:
+def _notice_close(http: Any, live: _SdkStream | _AsyncSdkStream, exchange: Exchange) -> None:
     """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
     A helper closes the response that it was made with. If another one is read by then, that one is closed too.
     The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
     """
-    response, reader = ref(http), ref(live)
+    response, reader, is_sync = ref(http), ref(live), isinstance(live, _SdkStream)
+    name = "close" if is_sync else "aclose"
 
-    def close() -> None:
+    def close() -> Steps[None]:
         try:
             if (closing := response()) is not None:
                 with _sdk_errors(exchange):
-                    type(closing).close(closing)
+                    yield getattr(type(closing), name)(closing)
         finally:
             if (reading := reader()) is not None:
                 if (other := reading.other_than(closing)) is None:
                     reading.source_closed()
                 else:
-                    other.close()
+                    yield getattr(other, name)()
 
-    http.close = close
-
-
-def _notice_close_async(http: Any, live: _AsyncSdkStream, exchange: Exchange) -> None:
-    """The same as `_notice_close`, for an async stream."""
-    response, reader = ref(http), ref(live)
-
-    async def aclose() -> None:
-        try:
-            if (closing := response()) is not None:
-                with _sdk_errors(exchange):
-                    await type(closing).aclose(closing)
-        finally:
-            if (reading := reader()) is not None:
-                if (other := reading.other_than(closing)) is None:
-                    reading.source_closed()
-                else:
-                    await other.aclose()
-
-    http.aclose = aclose
+    setattr(http, name, twin(close, is_sync=is_sync))
 
 
 # --- streams that are not recovered ---
