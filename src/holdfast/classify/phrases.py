@@ -57,8 +57,9 @@ _classes: dict[str, str] = {}
 """Every declared exception class: its name in lower case, and as it is spelled."""
 _unspaced: dict[str, Phrases] = {}
 """Phrases of languages written without spaces. They are tried only in texts that contain such characters."""
-_index: dict[str, list[tuple[str, str, Phrases]]] = {}
-"""The phrases under each indexing word, as (second word, phrase, groups). The second word must occur in the text too;
+_Index: TypeAlias = "dict[str, dict[tuple[str, str], Phrases]]"
+_index: _Index = {}
+"""The phrases under each indexing word, as (second word, phrase), with their groups. The second word must occur in the text too;
 this is faster to check than the phrase. If the phrase has no second word, the indexing word stands there. If it has
 only one word, `phrase` is empty. The index grows while the rule families are imported."""
 _indexed_words: set[str] = set()
@@ -66,7 +67,7 @@ _indexed_words: set[str] = set()
 _possible: dict[frozenset[str], tuple[Phrases, tuple[tuple[str, Phrases], ...]]] = {}
 """For indexed words that occurred together: the groups that they alone match, and the phrases that they make possible.
 Failures repeat with other numbers and names, but with the same words, so most texts find theirs here."""
-_late_index: dict[str, list[tuple[str, str, Phrases]]] = {}
+_late_index: _Index = {}
 _late_words: set[str] = set()
 """The same for phrases that are searched for only if no exact rule knows a text. Most failures never need them."""
 _groups = 0
@@ -126,14 +127,16 @@ def late_phrases(*blocks: str) -> Phrases:
     return _declared(blocks, _late_index, _late_words)
 
 
-def _declared(blocks: tuple[str, ...], index: dict[str, list[tuple[str, str, Phrases]]], indexed: set[str]) -> Phrases:
+def _declared(blocks: tuple[str, ...], index: _Index, indexed: set[str]) -> Phrases:
     group = _next_late_group() if index is _late_index else _next_group()
+    # A rule of another package may declare phrases after the first search.
+    _possible.clear()
     for text in _split(blocks):
         if not text.removesuffix("…").isascii() and " " not in text:
             _unspaced[text] = _unspaced.get(text, 0) | group
             continue
         words, second = _indexing_words(text)
-        phrase = "" if _WORD.fullmatch(text) else text.removesuffix("…")
+        phrase = "" if words[0] == text else text.removesuffix("…")
         for word in words:
             _add(word, second or word, phrase, group, index=index, indexed=indexed)
     return group
@@ -207,7 +210,7 @@ def _remember_possible(words: frozenset[str]) -> tuple[Phrases, tuple[tuple[str,
     alone = 0
     possible: list[tuple[str, Phrases]] = []
     for word in words:
-        for second, phrase, groups in _index[word]:
+        for (second, phrase), groups in _index[word].items():
             if not phrase:
                 alone |= groups
             elif second in words:
@@ -224,7 +227,7 @@ def find_late(text: str) -> Phrases:
     words = _late_words.intersection(spaced.split())
     matched = 0
     for word in words:
-        for second, phrase, groups in _late_index[word]:
+        for (second, phrase), groups in _late_index[word].items():
             if second in words and phrase in text:
                 matched |= groups
     return matched
@@ -248,20 +251,18 @@ def _add(
     phrase: str,
     group: Phrases,
     *,
-    index: dict[str, list[tuple[str, str, Phrases]]] = _index,
+    index: _Index = _index,
     indexed: set[str] = _indexed_words,
 ) -> None:
     """Index a phrase under a word. If several groups declare the phrase, it is still indexed and searched for once."""
-    # A rule of another package may declare phrases after the first search.
-    _possible.clear()
-    index.setdefault(second, [])
-    entries = index.setdefault(word, [])
-    indexed.update((word, second))
-    for place, (other, same, groups) in enumerate(entries):
-        if same == phrase and other == second:
-            entries[place] = (second, phrase, groups | group)
-            return
-    entries.append((second, phrase, group))
+    entries = index.get(word)
+    if entries is None:
+        entries = index[word] = {}
+        indexed.add(word)
+    if second not in index:
+        index[second] = {}
+        indexed.add(second)
+    entries[second, phrase] = entries.get((second, phrase), 0) | group
 
 
 def _may_hold_a_secret(text: str, spaced: str) -> bool:
