@@ -31,23 +31,6 @@ if TYPE_CHECKING:
     from holdfast.classify.readers.exceptions import Shape
     from holdfast.faults import Cause
 
-__all__ = [
-    "CLASSIFIER",
-    "Classifier",
-    "from_class",
-    "from_evidence",
-    "from_exception",
-    "from_grpc",
-    "from_http",
-    "from_jsonrpc",
-    "from_process",
-    "from_stream",
-    "from_text",
-    "most_limiting",
-    "name_of",
-    "unreadable",
-]
-
 # A gateway sends these statuses if the server behind it is down. The gateway writes the page, not the provider.
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _ALWAYS: Phrases = 1

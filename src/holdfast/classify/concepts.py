@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = [
-    "FORBIDS_A_RETRY",
-    "INVALID",
-    "LIMIT",
-    "LOGIN",
-    "LONGEST",
-    "SETTING_OF_TIME",
-    "SUBSCRIPTION",
-    "UNACCEPTED",
-    "meant",
-    "passing",
-    "turned_away",
-]
-
 _LISTED = Words("concepts")
 
 LONGEST: Final = 600

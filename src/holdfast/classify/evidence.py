@@ -16,19 +16,6 @@ from holdfast.faults import Code, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = [
-    "NOTHING",
-    "UNKNOWN_EXIT",
-    "Evidence",
-    "Raised",
-    "Rule",
-    "Source",
-    "Verdict",
-    "applies_when",
-    "contains_any",
-    "fold",
-]
-
 
 class Source(StrEnum):
     """The source of the evidence; the corpus calls it `kind`."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["SENTENCE", "healing", "staying"]
-
 _LISTED = Words("guesses")
 
 SENTENCE: Final = 300

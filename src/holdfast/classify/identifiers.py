@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["IDENTIFIERS", "identified"]
-
 _LISTED = Words("identifiers")
 
 

@@ -11,8 +11,6 @@ from holdfast.classify.words import Words
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["code_of_name"]
-
 _LISTED = Words("names")
 
 _HINTS: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("hints", names)

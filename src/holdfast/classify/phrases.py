@@ -18,24 +18,6 @@ from holdfast.faults.redaction import begins_a_key
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "BEGINNING",
-    "ENDED",
-    "PAGE",
-    "SECRETS",
-    "Phrases",
-    "class_names",
-    "codes",
-    "codes_in",
-    "codes_like",
-    "find_late",
-    "find_phrases",
-    "known_class",
-    "late_phrases",
-    "names",
-    "phrases",
-]
-
 Phrases: TypeAlias = int
 """One group of phrases or codes, or several joined with `|`."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["given_reason", "held_back", "introduced_reason"]
-
 _LISTED = Words("restraint")
 
 _LONGEST: Final = 1_000

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
 
-__all__ = ["Words"]
-
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _HEAD = re.compile(r"^\[([\w.-]+) ?(\w*)\]\n", re.MULTILINE)
 _T = TypeVar("_T")

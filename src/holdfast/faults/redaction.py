@@ -19,24 +19,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "CAP_BYTES",
-    "LONGEST_SECRET",
-    "MASK",
-    "PRINTING",
-    "REDACTOR",
-    "PieceMask",
-    "Redactor",
-    "begins_a_key",
-    "cap",
-    "encodable",
-    "is_secret_name",
-    "mask_secrets",
-    "shown",
-    "whole_characters",
-    "whole_escapes",
-]
-
 MASK = "[redacted]"
 
 LONGEST_SECRET = 1_500

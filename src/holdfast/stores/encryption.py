@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", "Claim", "StoredClaim")
 
-__all__ = ["EncryptedStore", "Rekeyed", "key_from_env", "sealed_manifest", "unreadable"]
-
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _MOST_KEYS = 65_536

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from holdfast.wire.messages import Role
     from holdfast.wire.reconnect import Schedule
 
-__all__ = ["ClientConnection", "Status"]
-
 Status: TypeAlias = Literal["disconnected", "connecting", "connected", "reconnecting", "error"]
 
 PROTOCOL = (1, 2)

@@ -20,23 +20,6 @@ from holdfast.faults import Fault, HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_OFFSET",
-    "Envelope",
-    "Invalid",
-    "Violation",
-    "encode",
-    "is_abusive",
-    "is_timestamp",
-    "may_have_long_number",
-    "read",
-    "read_json",
-    "stamp",
-    "wall_of",
-    "write",
-]
-
 MAX_DEPTH: Final = 64
 """How deep the JSON of a message may be nested."""
 MAX_OFFSET: Final = 2**53 - 1

@@ -12,8 +12,6 @@ import msgspec
 
 from holdfast.wire.messages import DURABLE, FROM_CLIENT, FROM_SERVER
 
-__all__ = ["CLIENT_EXAMPLES", "SERVER_EXAMPLES", "example"]
-
 _TIME: Final = "2026-11-15T01:02:03.004Z"
 _ID: Final = "0b8a7f60-1c2d-4e3f-8a9b-0c1d2e3f4a5b"
 _REQUEST: Final = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

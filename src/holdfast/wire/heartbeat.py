@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias
 from holdfast import options
 from holdfast.policies.profiles import BRIDGE
 
-__all__ = ["HEARTBEAT_S", "HEARTBEAT_TIMEOUT_S", "Beat", "Heartbeat"]
-
 HEARTBEAT_S = BRIDGE.limits["heartbeat_s"]
 HEARTBEAT_TIMEOUT_S = BRIDGE.limits["pong_s"]
 _WAKE_S = 3.0

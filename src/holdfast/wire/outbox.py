@@ -17,8 +17,6 @@ from holdfast.policies.profiles import BRIDGE
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-__all__ = ["AckResult", "AckStatus", "Acked", "Lost", "Outbox", "Outgoing"]
-
 AckStatus: TypeAlias = Literal["stored", "duplicate", "rejected"]
 
 

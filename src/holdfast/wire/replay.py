@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
 
-__all__ = ["RING_AGE_S", "RING_BYTES", "ReplayBuffer", "Ring", "RingMessage"]
-
 RING_BYTES = int(BRIDGE.limits["replay_bytes"])
 RING_AGE_S = BRIDGE.limits["replay_age_s"]
 

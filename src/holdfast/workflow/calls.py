@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import Value
 
-__all__ = ["begin_call", "named"]
-
 
 class _Argument(NamedTuple):
     name: str

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import Value
 
-__all__ = ["clauses_of", "symbol_at"]
-
 
 def symbol_at(form: Form, index: int, what: str) -> Symbol:
     """Return the symbol at a place of a form; raise if there is something else."""

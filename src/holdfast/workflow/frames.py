@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.syntax import Node, Position
     from holdfast.workflow.values import CallKind, Reference, Value
 
-__all__ = [
-    "SPECIAL",
-    "Arguments",
-    "CallWith",
-    "Evaluation",
-    "Frame",
-    "Operator",
-    "Sequence",
-    "Special",
-    "check_count",
-    "special",
-]
-
 Special: TypeAlias = "Callable[[Evaluation, Form, Env], None]"
 """Begins the evaluation of a special form."""
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import CallKind, Value
 
-__all__ = ["Machine"]
-
 _SLICE = 20_000
 """Steps after which others may run: some milliseconds."""
 _MOST_BINDINGS = 1_000

@@ -16,8 +16,6 @@ from holdfast.workflow.values import CELL, plain, size_of
 if TYPE_CHECKING:
     from holdfast.workflow.values import Value
 
-__all__ = ["Limits", "Meter"]
-
 _BITS = 4_096
 """Bits of a whole number: 1,233 digits."""
 

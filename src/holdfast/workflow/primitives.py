@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.requests import Operators
     from holdfast.workflow.values import Value
 
-__all__ = ["CONSTANTS", "PRIMITIVES", "user_primitives"]
-
 CONSTANTS: dict[str, list[Value]] = {"nil": []}
 PRIMITIVES: dict[str, Primitive] = {}
 _BITS = 4_096

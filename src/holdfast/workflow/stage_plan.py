@@ -16,23 +16,6 @@ from holdfast.faults import Fault, HoldfastError, InvalidError
 if TYPE_CHECKING:
     from holdfast.workflow.stage_lifecycle import StageEnded
 
-__all__ = [
-    "END",
-    "AbortChain",
-    "BranchEnded",
-    "FinishChain",
-    "Go",
-    "Graph",
-    "Move",
-    "PlanNode",
-    "PutOff",
-    "Resolution",
-    "RunSiblings",
-    "RunStage",
-    "StageChain",
-    "sibling_failed",
-]
-
 Resolution: TypeAlias = Literal["skip", "retry-later", "abort-workflow"]
 """What becomes of the workflow if a stage cannot recover."""
 

@@ -23,8 +23,6 @@ from holdfast.faults.redaction import LONGEST_SECRET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Shape", "cause_of", "causes", "is_ordinary", "leaves", "read_class", "read_exception", "shape_of"]
-
 # Bounds: a chain may be circular, and a group may hold thousands of leaves.
 _MAX_CHAIN = 12
 _MAX_LEAVES = 10_000

@@ -15,16 +15,6 @@ from holdfast.classify.phrases import BEGINNING, ENDED, PAGE, codes_in, find_phr
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "GRPC_NAMES",
-    "gather",
-    "lower_headers",
-    "read_grpc",
-    "read_http",
-    "read_jsonrpc",
-    "read_stream",
-]
-
 GRPC_NAMES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",

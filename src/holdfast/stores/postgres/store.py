@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.stores.sql.query import Script
 
-__all__ = ["PostgresStore"]
-
 T = TypeVar("T")
 _POLL_S, _POOLED_POLL_S = 5.0, 1.0
 """How often a task that waits for news reads the log: beside notifications, and without them."""

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from holdfast.stores.sql.leases import Instant
     from holdfast.stores.sql.query import Script
 
-__all__ = [
-    "audit_script",
-    "chains_script",
-    "checkpoint_script",
-    "claims_script",
-    "orphans_script",
-    "read_script",
-    "session_script",
-    "sessions_script",
-]
-
 
 def session_script(session: str, instant: Callable[[float], Instant], clock: str) -> Script[SessionRecord]:
     rows = yield Query(f"SELECT {clock}, {to.SESSION_COLUMNS} FROM session WHERE name = ?", (session,))  # noqa: S608 - constants only

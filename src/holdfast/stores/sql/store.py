@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
 
-__all__ = ["SqlStore"]
-
 T = TypeVar("T")
 
 

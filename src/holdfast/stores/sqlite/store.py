@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from holdfast.stores.sqlite.readers import Reader
     from holdfast.stores.wakeups import Follower
 
-__all__ = ["SqliteStore"]
-
 T = TypeVar("T")
 _READERS = 2
 """The number of threads that read. Reads are short, and more threads would only compete for the interpreter."""

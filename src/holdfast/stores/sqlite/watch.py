@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.wakeups import Wakeups
 
-__all__ = ["Watch"]
-
 _LOOK_S = 0.5
 """How often the file is looked at."""
 _TOPS = "SELECT name, top FROM session WHERE name IN (SELECT value FROM json_each(?))"

@@ -19,8 +19,6 @@ from holdfast.testing.crashtest.inside import forks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CannotForkError", "Forked", "Zygote"]
-
 _PYTHON = re.compile(r"python[0-9.]*")
 _IMPORTS_S = 60.0
 _LINE_BYTES = 1_048_576

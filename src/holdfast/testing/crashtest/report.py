@@ -13,8 +13,6 @@ from holdfast.testing.crashtest.points import Kill, Mark
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DAMAGE", "Report", "Row", "Run", "Sent", "Trial", "Verdict", "judge", "path_name"]
-
 Verdict: TypeAlias = Literal["ok", "asks", "doubled", "lost", "wrong", "fails", "never ends", "not reached"]
 """ok: it ended as without the kill. asks: it does not repeat an effect that may have happened, and says so. doubled, lost: effects that
 happened too often, or never. wrong: your check of the end failed. fails: it exits with an error each time. never ends: it ran out of time.

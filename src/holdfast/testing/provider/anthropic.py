@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason, Standing
 
-__all__ = ["ANTHROPIC"]
-
 _ERRORS = errors_of("anthropic")
 _LIMITED = (
     "This request would exceed your organization's rate limit of {limit:,} {what} per minute "

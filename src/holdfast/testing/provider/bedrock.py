@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason
 
-__all__ = ["BEDROCK_ANTHROPIC", "BEDROCK_CONVERSE"]
-
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
 _STRING = 7
 _ERRORS = errors_of("bedrock")

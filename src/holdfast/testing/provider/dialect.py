@@ -17,22 +17,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.limits import LimitReason, Standing
     from holdfast.testing.provider.replies import ReplyContent, RequestContent
 
-__all__ = [
-    "JSON",
-    "MODELS",
-    "SSE",
-    "ErrorReply",
-    "Part",
-    "ProviderDialect",
-    "SseFrame",
-    "as_json",
-    "data_frame",
-    "errors_of",
-    "event_frame",
-    "no_limits",
-    "text_of",
-]
-
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
 MODELS = ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5", "gpt-5-mini", "grok-4", "gemini-2.5-pro")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason
 
-__all__ = ["GEMINI", "GEMINI_ARRAY", "VERTEX_ANTHROPIC", "counted"]
-
 _RPC = "type.googleapis.com/google.rpc."
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 _QUOTA = (

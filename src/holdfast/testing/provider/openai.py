@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason, Standing
 
-__all__ = ["AZURE_CHAT", "AZURE_RESPONSES", "OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
-
 _ERRORS = errors_of("openai")
 # xAI sends plain texts in its own envelope, and 400 for a wrong key.
 _XAI_ERRORS = _ERRORS | errors_of("xai")

@@ -13,8 +13,6 @@ from holdfast.transcript.turns import HistoryForm, Piece, Role, TranscriptTurn, 
 if TYPE_CHECKING:
     from holdfast.transcript.turns import Place
 
-__all__ = ["MODULE", "LangChain"]
-
 MODULE = "langchain_core.messages"
 _ROLES: dict[Any, Role] = {
     "ai": "model",

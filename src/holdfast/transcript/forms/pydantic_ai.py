@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.turns import Place
 
-__all__ = ["MODULE", "PydanticAI"]
-
 MODULE = "pydantic_ai.messages"
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.turns import Place, Role
 
-__all__ = ["CALLS", "Responses"]
-
 CALLS = frozenset(
     {"function_call", "custom_tool_call", "shell_call", "apply_patch_call", "computer_call", "local_shell_call"}
 )
