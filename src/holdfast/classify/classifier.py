@@ -209,7 +209,7 @@ class Classifier:
         return msgspec.structs.replace(inner, rule=f"restraint.{verdict.rule.rpartition('.')[2]}")
 
     def _as_output(self, evidence: Evidence, guess: Verdict) -> Verdict:
-        """Return what the text would mean as the output of a program. Whoever passes it on may have lost where it is from."""
+        """Return what the text would mean as the output of a program. A caller that passes it on may have lost where it is from."""
         printed = msgspec.structs.replace(evidence, source=Source.PROCESS, exit_code=UNKNOWN_EXIT)
         verdict = self._first(printed)
         # A retry needs a phrase that only one failure has. What merely sounds like one is not worth it for an unknown text.

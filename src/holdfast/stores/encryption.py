@@ -367,7 +367,7 @@ class EncryptedStore:
         try:
             return self._opened(record)
         except HoldfastError:
-            # A list must show this session too. Whoever works with it gets the error.
+            # A list must show this session too. A caller that works with it gets the error.
             return record
 
     async def _key_to_write(self, commit: Commit) -> _DataKey:

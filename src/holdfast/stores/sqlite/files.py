@@ -144,7 +144,7 @@ def state(path: Path) -> FileState:
 
 
 class FileIdentity:
-    """Which file is open. Whoever deletes or replaces it, or its WAL, does not notice that we still write to the old one."""
+    """Which file is open. A person who deletes or replaces it, or its WAL, does not notice that we still write to the old one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -63,7 +63,7 @@ class Watch:
         while not self._stopped.wait(_LOOK_S):
             if self._is_over():
                 return
-            # After an error whoever waits reads the file at the end of its wait, and reports it.
+            # After an error each waiting task reads the file at the end of its wait, and reports the error.
             with suppress(sqlite3.Error, OSError):
                 self._read(self._look)
 
@@ -82,7 +82,7 @@ class Watch:
 
     def _is_over(self) -> bool:
         with self._lock:
-            # First None, then the look: whoever begins to wait after the look starts another thread.
+            # First None, then the look: a task that begins to wait after the look starts another thread.
             thread, self._thread = self._thread, None
             if not self._wakeups.waiting:
                 return True

@@ -104,7 +104,7 @@ class Zygote:
         return Forked((await _answer(self._answers))["pid"], self._answers)
 
     async def close(self) -> None:
-        """End the process. Its children are killed by whoever started them."""
+        """End the process. The process that started its children kills them."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()

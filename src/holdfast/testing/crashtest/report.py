@@ -21,7 +21,7 @@ not reached: it did not come to the point of the kill again."""
 DAMAGE: frozenset[Verdict] = frozenset({"doubled", "lost", "wrong", "fails", "never ends"})
 
 _ID = re.compile(r"[0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-fA-F]{16,}|[a-z]+_[0-9A-Za-z]{12,}")
-# What our error says to whoever reads the program's output.
+# What our error says in the program's output.
 _ASKS_FIRST = 7
 """The exit status of `holdfast run` and of the other verbs where a person must answer first."""
 _ASKS = re.compile(r"\bOutcomeUnknownError\b|\bTOOL_OUTCOME_UNKNOWN\b")
