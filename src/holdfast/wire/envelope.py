@@ -194,7 +194,7 @@ def _second(wall: int) -> str:
 
 
 def wall_of(text: Any) -> float | None:
-    """Return the wall clock of a time stamp; None if it is none.
+    """Parse a time stamp as wall-clock time; None if it is not one.
 
     >>> wall_of("1970-01-01T00:01:00Z")
     60.0

@@ -1,4 +1,4 @@
-"""`Heartbeat`: whether the other side is still there.
+"""`HeartbeatWatch`: whether the other side is still there.
 
 Invariant: every byte that arrives counts as a sign of life. Silence while this side itself did not run (a phone that slept, a loop that was
 blocked) is not held against the other side.
@@ -20,10 +20,10 @@ Beat: TypeAlias = Literal["ping", "dead"]
 """Send a ping; or the other side is gone."""
 
 
-class Heartbeat:
+class HeartbeatWatch:
     """Watches one connection. `now` is the monotonic clock.
 
-    heartbeat = Heartbeat(now)
+    heartbeat = HeartbeatWatch(now)
     match heartbeat.check(now):
         case "ping": send_ping()
         case "dead": close()

@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """List items, dict entries and texts that are made in all, 8 characters to a cell."""
 
 
-class Meter:
+class EvaluationMeter:
     """What a workflow has used. All its strands share it."""
 
     __slots__ = ("cells", "left", "limits", "turns")

@@ -36,7 +36,7 @@ class Go(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, given: Any, where: str) -> Go | None:
-        """Return what a stage leads to, from what Next returned or the definition says: an id, several, or a `Go`; None: nothing said."""
+        """Return what a stage leads to, from what Next returned or the definition says: an id, several, or a `Go`; None if neither names one."""
         match given:
             case None | Go():
                 return given
