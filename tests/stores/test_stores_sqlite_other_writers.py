@@ -98,13 +98,13 @@ async def test_own_commits_to_other_sessions_wake_nobody(tmp_path):
         await store.commit(CREATE)
         await store.commit(Commit(session="busy", create=NewSession(manifest=b"{}")))
         reads = []
-        read = store._reads._read
+        read = store._read
 
         async def counted(script):
             reads.append(script)
             return await read(script)
 
-        store._reads._read = counted  # type: ignore[method-assign]
+        store._read = counted  # type: ignore[method-assign]
         waiting = asyncio.create_task(store.changed("s", 0, LONG))
         await settled(waiting)
         for n in range(40):

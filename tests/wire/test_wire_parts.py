@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.wire.close import CloseCode, close_reason, reconnects
-from holdfast.wire.heartbeat import Heartbeat
+from holdfast.wire.heartbeat import HeartbeatWatch
 from holdfast.wire.messages import FROM_CLIENT
 from holdfast.wire.outbox import AckResult, Outbox, Outgoing
 from holdfast.wire.phases import CLIENT_MESSAGES, ConnectionPhase, check_sequence
@@ -286,7 +286,7 @@ def test_wrong_schedules_say_what_is_wrong() -> None:
 
 
 def test_N0_6_silence_is_asked_about_and_then_the_other_side_is_dead() -> None:
-    beat = Heartbeat(0.0)
+    beat = HeartbeatWatch(0.0)
     assert beat.check(14.9) is None
     assert beat.check(15) == "ping"
     assert beat.check(24.9) is None
@@ -294,7 +294,7 @@ def test_N0_6_silence_is_asked_about_and_then_the_other_side_is_dead() -> None:
 
 
 def test_any_byte_is_a_sign_of_life() -> None:
-    beat = Heartbeat(0.0)
+    beat = HeartbeatWatch(0.0)
     beat.check(15)
     beat.received(20)
     assert beat.check(25) is None
@@ -302,7 +302,7 @@ def test_any_byte_is_a_sign_of_life() -> None:
 
 
 def test_a_side_that_slept_asks_first_and_does_not_wait_long() -> None:
-    beat = Heartbeat(0.0)
+    beat = HeartbeatWatch(0.0)
     beat.check(15)
     assert beat.check(3600) == "ping"
     assert beat.check(3602.9) is None

@@ -15,17 +15,6 @@ import msgspec
 
 from holdfast.classify.times import parse_delay, parse_number, parse_rfc3339
 
-__all__ = [
-    "MAX_CHARS",
-    "MAX_DECODED",
-    "Findings",
-    "decode_json",
-    "decode_lines",
-    "read_body",
-    "read_object",
-    "without_frame",
-]
-
 MAX_CHARS: Final = 65_536
 MAX_DECODED: Final = 1_048_576
 """A longer text is not decoded: an error body of a megabyte repeats the request."""

@@ -31,23 +31,6 @@ if TYPE_CHECKING:
     from holdfast.classify.readers.exceptions import Shape
     from holdfast.faults import Cause
 
-__all__ = [
-    "CLASSIFIER",
-    "Classifier",
-    "from_class",
-    "from_evidence",
-    "from_exception",
-    "from_grpc",
-    "from_http",
-    "from_jsonrpc",
-    "from_process",
-    "from_stream",
-    "from_text",
-    "most_limiting",
-    "name_of",
-    "unreadable",
-]
-
 # A gateway sends these statuses if the server behind it is down. The gateway writes the page, not the provider.
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _ALWAYS: Phrases = 1
@@ -226,7 +209,7 @@ class Classifier:
         return msgspec.structs.replace(inner, rule=f"restraint.{verdict.rule.rpartition('.')[2]}")
 
     def _as_output(self, evidence: Evidence, guess: Verdict) -> Verdict:
-        """Return what the text would mean as the output of a program. Whoever passes it on may have lost where it is from."""
+        """Return what the text would mean as the output of a program. A caller that passes it on may have lost where it is from."""
         printed = msgspec.structs.replace(evidence, source=Source.PROCESS, exit_code=UNKNOWN_EXIT)
         verdict = self._first(printed)
         # A retry needs a phrase that only one failure has. What merely sounds like one is not worth it for an unknown text.

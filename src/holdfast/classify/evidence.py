@@ -14,20 +14,7 @@ from holdfast.classify.phrases import Phrases
 from holdfast.faults import Code, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = [
-    "NOTHING",
-    "UNKNOWN_EXIT",
-    "Evidence",
-    "Raised",
-    "Rule",
-    "Source",
-    "Verdict",
-    "applies_when",
-    "contains_any",
-    "fold",
-]
+    from collections.abc import Callable, Collection
 
 
 class Source(StrEnum):
@@ -190,7 +177,7 @@ def applies_when(
     return mark
 
 
-def contains_any(text: str, phrases: tuple[str, ...]) -> bool:
+def contains_any(text: str, phrases: Collection[str]) -> bool:
     """Whether any of the phrases is in `text`. This is the classifier's inner loop, so it is a plain loop."""
     for phrase in phrases:  # noqa: SIM110 - any() with a generator costs three times as much here
         if phrase in text:

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 
     from holdfast.classify.evidence import Evidence
 
-__all__ = [
-    "AnnouncedLimit",
-    "AnnouncedLimits",
-    "announced_limit",
-    "announced_limits",
-    "exhausted_window",
-    "field_delay",
-    "limit_headers",
-    "may_name_a_time",
-    "requested_delay",
-]
-
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
 _ANTHROPIC = "anthropic-ratelimit-"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["failing_lines", "without_notices"]
-
 _MARK = r"^[ \t│║›>|]*(?:[\w./-]+: )?"
 """What stands before a notice: the side of a box, the name of the program."""
 _NOTICE = re.compile(

@@ -11,30 +11,13 @@ matches "rate limits" and "rate limited". With `…` it may go on in any way: "t
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.faults.redaction import begins_a_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = [
-    "BEGINNING",
-    "ENDED",
-    "PAGE",
-    "SECRETS",
-    "Phrases",
-    "class_names",
-    "codes",
-    "codes_in",
-    "codes_like",
-    "find_late",
-    "find_phrases",
-    "known_class",
-    "late_phrases",
-    "names",
-    "phrases",
-]
 
 Phrases: TypeAlias = int
 """One group of phrases or codes, or several joined with `|`."""
@@ -57,21 +40,76 @@ _classes: dict[str, str] = {}
 """Every declared exception class: its name in lower case, and as it is spelled."""
 _unspaced: dict[str, Phrases] = {}
 """Phrases of languages written without spaces. They are tried only in texts that contain such characters."""
-_index: dict[str, list[tuple[str, str, Phrases]]] = {}
-"""The phrases under each indexing word, as (second word, phrase, groups). The second word must occur in the text too;
-this is faster to check than the phrase. If the phrase has no second word, the indexing word stands there. If it has
-only one word, `phrase` is empty. The index grows while the rule families are imported."""
-_indexed_words: set[str] = set()
-"""The indexing words and second words of `_index`. Other words of a text are ignored."""
-_possible: dict[frozenset[str], tuple[Phrases, tuple[tuple[str, Phrases], ...]]] = {}
-"""For indexed words that occurred together: the groups that they alone match, and the phrases that they make possible.
-Failures repeat with other numbers and names, but with the same words, so most texts find theirs here."""
-_late_index: dict[str, list[tuple[str, str, Phrases]]] = {}
-_late_words: set[str] = set()
-"""The same for phrases that are searched for only if no exact rule knows a text. Most failures never need them."""
-_groups = 0
+_groups = count(1)
 # Late groups have high bits, so that the numbers that every rule compares stay short.
-_late_groups = 1_024
+_late_groups = count(1_025)
+_MOST_REMEMBERED = 1_000
+
+
+class _Index:
+    """The phrases of the rules. It grows while the rule families are imported."""
+
+    def __init__(self) -> None:
+        self.words: set[str] = set()
+        """The indexing words and second words. Other words of a text are ignored."""
+        self._entries: dict[str, dict[tuple[str, str], Phrases]] = {}
+        """The phrases under each indexing word, as (second word, phrase), with their groups. The second word must occur in the text
+        too; this is faster to check than the phrase. If the phrase has no second word, the indexing word stands there. If it has
+        only one word, `phrase` is empty."""
+        self._possible: dict[frozenset[str], tuple[Phrases, tuple[tuple[str, Phrases], ...]]] = {}
+        """For indexed words that occurred together: the groups that they alone match, and the phrases that they make possible.
+        Failures repeat with other numbers and names, but with the same words, so most texts find theirs here."""
+
+    def add(self, word: str, second: str, phrase: str, group: Phrases) -> None:
+        """Index a phrase under a word. If several groups declare the phrase, it is still indexed and searched for once."""
+        for each in (word, second):
+            if each not in self._entries:
+                self._entries[each] = {}
+                self.words.add(each)
+        entries = self._entries[word]
+        entries[second, phrase] = entries.get((second, phrase), 0) | group
+
+    def declare(self, blocks: tuple[str, ...], group: Phrases) -> Phrases:
+        """Index the phrases of these blocks as one group, and return it."""
+        # A rule of another package may declare phrases after the first search.
+        self._possible.clear()
+        for text in _split(blocks):
+            if not text.removesuffix("…").isascii() and " " not in text:
+                _unspaced[text] = _unspaced.get(text, 0) | group
+                continue
+            words, second = _indexing_words(text)
+            phrase = "" if words[0] == text else text.removesuffix("…")
+            for word in words:
+                self.add(word, second or word, phrase, group)
+        return group
+
+    def find(self, text: str, spaced: str) -> Phrases:
+        """Return the groups that have a phrase in `text`; `spaced` is the text with spaces in place of punctuation."""
+        words = frozenset(self.words.intersection(spaced.split()))
+        matched, possible = self._possible.get(words) or self._remember(words)
+        for phrase, groups in possible:
+            if phrase in text:
+                matched |= groups
+        return matched
+
+    def _remember(self, words: frozenset[str]) -> tuple[Phrases, tuple[tuple[str, Phrases], ...]]:
+        alone = 0
+        possible: list[tuple[str, Phrases]] = []
+        for word in words:
+            for (second, phrase), groups in self._entries[word].items():
+                if not phrase:
+                    alone |= groups
+                elif second in words:
+                    possible.append((phrase, groups))
+        if len(self._possible) >= _MOST_REMEMBERED:
+            self._possible.clear()
+        self._possible[words] = found = (alone, tuple(possible))
+        return found
+
+
+_index = _Index()
+_late_index = _Index()
+"""Phrases that are searched for only if no exact rule knows a text. Most failures never need them."""
 
 
 def names(text: str) -> frozenset[str]:
@@ -82,7 +120,8 @@ def names(text: str) -> frozenset[str]:
 def class_names(text: str) -> frozenset[str]:
     """Declare the names of exception classes that a rule recognises and return them as a set."""
     declared = names(text)
-    _classes.update((name.lower(), name) for name in declared)
+    # In the order of the text: of two spellings the later one counts in every run.
+    _classes.update((name.lower(), name) for name in text.split())
     return declared
 
 
@@ -118,25 +157,12 @@ def phrases(*blocks: str) -> Phrases:
     Phrases are written in lower case with plain quotes. A block holds several phrases, separated by ` | ` and line
     ends. A block with one phrase is used as it is, with its spaces.
     """
-    return _declared(blocks, _index, _indexed_words)
+    return _index.declare(blocks, _next_group())
 
 
 def late_phrases(*blocks: str) -> Phrases:
     """Do the same as `phrases`, for words that only `find_late` searches for."""
-    return _declared(blocks, _late_index, _late_words)
-
-
-def _declared(blocks: tuple[str, ...], index: dict[str, list[tuple[str, str, Phrases]]], indexed: set[str]) -> Phrases:
-    group = _next_late_group() if index is _late_index else _next_group()
-    for text in _split(blocks):
-        if not text.removesuffix("…").isascii() and " " not in text:
-            _unspaced[text] = _unspaced.get(text, 0) | group
-            continue
-        words, second = _indexing_words(text)
-        phrase = "" if _WORD.fullmatch(text) else text.removesuffix("…")
-        for word in words:
-            _add(word, second or word, phrase, group, index=index, indexed=indexed)
-    return group
+    return _late_index.declare(blocks, 1 << next(_late_groups))
 
 
 def codes(text: str, group: Phrases = 0) -> Phrases:
@@ -168,16 +194,13 @@ def codes_in(words: Iterable[str]) -> Phrases:
     return matched
 
 
-_MOST_MET = 1_000
-
-
 def _meet(word: str) -> Phrases:
     """Look a code up that was not met before. A service sends the same few codes again and again."""
     groups = _coded.get(word, 0)
     for pattern, group in _patterns:
         if pattern.search(word):
             groups |= group
-    if len(_met) >= _MOST_MET:
+    if len(_met) >= _MOST_REMEMBERED:
         _met.clear()
     _met[word] = groups
     return groups
@@ -185,83 +208,27 @@ def _meet(word: str) -> Phrases:
 
 def find_phrases(text: str) -> Phrases:
     """Return the groups that have a phrase in `text`. SECRETS is among them if the text may contain a secret."""
-    ascii_only = text.isascii()
-    # Other scripts have punctuation of their own, or nothing between their words and English words.
-    spaced = text.encode().translate(_SPACED).decode() if ascii_only else " ".join(_LATIN_WORD.findall(text))
-    words = frozenset(_indexed_words.intersection(spaced.split()))
-    matched, possible = _possible.get(words) or _remember_possible(words)
-    for phrase, groups in possible:
-        if phrase in text:
-            matched |= groups
-    if not ascii_only:
+    spaced = _spaced(text)
+    matched = _index.find(text, spaced)
+    if not text.isascii():
         for phrase, groups in _unspaced.items():
             if phrase in text:
                 matched |= groups
     return matched if matched & SECRETS or not _may_hold_a_secret(text, f"{spaced} ") else matched | SECRETS
 
 
-_MOST_POSSIBLE = 1_000
-
-
-def _remember_possible(words: frozenset[str]) -> tuple[Phrases, tuple[tuple[str, Phrases], ...]]:
-    alone = 0
-    possible: list[tuple[str, Phrases]] = []
-    for word in words:
-        for second, phrase, groups in _index[word]:
-            if not phrase:
-                alone |= groups
-            elif second in words:
-                possible.append((phrase, groups))
-    if len(_possible) >= _MOST_POSSIBLE:
-        _possible.clear()
-    _possible[words] = found = (alone, tuple(possible))
-    return found
-
-
 def find_late(text: str) -> Phrases:
     """Return the groups of `late_phrases` that have a phrase in `text`."""
-    spaced = text.encode().translate(_SPACED).decode() if text.isascii() else " ".join(_LATIN_WORD.findall(text))
-    words = _late_words.intersection(spaced.split())
-    matched = 0
-    for word in words:
-        for second, phrase, groups in _late_index[word]:
-            if second in words and phrase in text:
-                matched |= groups
-    return matched
+    return _late_index.find(text, _spaced(text))
+
+
+def _spaced(text: str) -> str:
+    # Other scripts have punctuation of their own, or nothing between their words and English words.
+    return text.encode().translate(_SPACED).decode() if text.isascii() else " ".join(_LATIN_WORD.findall(text))
 
 
 def _next_group() -> Phrases:
-    global _groups  # noqa: PLW0603 - one counter gives each group its bit
-    _groups += 1
-    return 1 << _groups
-
-
-def _next_late_group() -> Phrases:
-    global _late_groups  # noqa: PLW0603 - as above
-    _late_groups += 1
-    return 1 << _late_groups
-
-
-def _add(
-    word: str,
-    second: str,
-    phrase: str,
-    group: Phrases,
-    *,
-    index: dict[str, list[tuple[str, str, Phrases]]] = _index,
-    indexed: set[str] = _indexed_words,
-) -> None:
-    """Index a phrase under a word. If several groups declare the phrase, it is still indexed and searched for once."""
-    # A rule of another package may declare phrases after the first search.
-    _possible.clear()
-    index.setdefault(second, [])
-    entries = index.setdefault(word, [])
-    indexed.update((word, second))
-    for place, (other, same, groups) in enumerate(entries):
-        if same == phrase and other == second:
-            entries[place] = (second, phrase, groups | group)
-            return
-    entries.append((second, phrase, group))
+    return 1 << next(_groups)
 
 
 def _may_hold_a_secret(text: str, spaced: str) -> bool:
@@ -316,4 +283,4 @@ for _word in names("""
     authorization bearer basic cookie credential credentials
 """):
     # A secret often follows these words. They are indexed as they are, without endings.
-    _add(_word, _word, "", SECRETS)
+    _index.add(_word, _word, "", SECRETS)

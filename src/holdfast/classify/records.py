@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.classify.classifier import Classifier
     from holdfast.faults import Fault
 
-__all__ = ["Record", "RecordedException", "from_record", "read_record"]
-
 
 class RecordedException(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An exception by name, with its causes (nearest first) or the leaves of a group."""

@@ -15,13 +15,14 @@ import msgspec
 from holdfast.classify.evidence import Evidence, Source, Verdict
 from holdfast.classify.notices import failing_lines
 from holdfast.classify.phrases import find_phrases, names, phrases
+from holdfast.classify.words import Words
 from holdfast.faults import CATALOG
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["given_reason", "held_back", "introduced_reason"]
+_LISTED = Words("restraint")
 
 _LONGEST: Final = 1_000
 """A longer text is a log, which has such words for many reasons."""
@@ -39,63 +40,15 @@ _OF_ITSELF = frozenset({
 """What a model wrote is sampled again, a rate comes back, and a process that died quotes what it did. Words around them say little."""
 _ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC})
 # A person did not answer in time. The next attempt would ask again and wait as long.
-_PERSON = phrases("""
-    approve | approval | approved | reviewers | reviewer | confirmation | from user | from the user | for user | for the user | by the user
-    user input | user to | login timed out | sign-in timed out | signing in | sign in again | log in again | human | pinentry | your response
-    reading password | password prompt | oauth flow | oauth callback | device approval | device authorization | permission hook
-""")
+_PERSON = phrases(_LISTED["person"])
 _UNANSWERED = phrases("response from user", "response from the user", "answer from the user", "reply from the user")
-_STAYS: tuple[tuple[Code, Phrases], ...] = (
-    ("TOOL_FORBIDDEN", _PERSON),
-    (
-        "TOOL_FORBIDDEN",
-        phrases("""
-        denied | permission | permissions | unauthorized | unauthenticated | not authorized | not authorised | forbidden | password
-        passphrase | username | publickey | host key | revoked | not logged in | log in to | sign in to | logged out
-        declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | account is locked
-        account locked | account has been locked
-        do not have access | don't have access | requires auth | authentication required | requires authentication | self-signed
-        in your region | your region | your country | in your plan | on your plan | acquire token | acquire a token | acquire an access
-        acquire credentials | signature | allowlist | allow list | allowed list | whitelist | suspicious | banned
-        feature flag | your license | license agreement | license key | license must | not paired | untrusted | not trusted | credentials
-        you're not a bot | protected | violated | authentication failed
-    """),
-    ),
-    (
-        "TOOL_QUOTA_EXHAUSTED",
-        phrases(
-            "lfs budget | for the budget | your budget | monthly budget | daily budget | over budget | budget limit | spending | billing | purchase | storage quota | data quota | over its data | unpaid\n"
-        ),
-    ),
-    (
-        "TOOL_FILE_NOT_FOUND",
-        phrases(
-            "sure it exists | does not exist | doesn't exist | unable to locate | no longer exists | cannot find module | no module named | no such table | no such column\n"
-        ),
-    ),
-    (
-        "TOOL_EXECUTION_FAILED",
-        phrases("""
-        pool is closed | already closed | no connection adapters | more than allowable | identifier rejected | unacceptable protocol
-        not_allowed | no display | does not allow | assertion failed | as expected | failing to pull | yet supported | yet implemented | manual intervention | not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
-        not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
-        constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
-        invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
-        syntax error | not implemented | cannot be used | is missing | missing dependencies | please change | change your | permanently | archived | ambiguous | not writable | invalid value | is invalid | are invalid | no configuration
-        with a shorter | with a smaller | with a different | with valid | with a valid | again with | circular | has been removed | must be set | must be accepted | must be enabled | must be installed | must have | requires a
-        is required | are required | is off for | only the | client version | incompatible with | must specify | must provide
-        must be set | not signed
-    """),
-    ),
-)
+_STAYS: tuple[tuple[Code, Phrases], ...] = (("TOOL_FORBIDDEN", _PERSON), *_LISTED.table("stays", phrases))
 _ADVICE: Final = "TOOL_EXECUTION_FAILED"
 _ALL = 0
 for _, _group in _STAYS:
     _ALL |= _group
 
-_FOR_NOW = phrases(
-    "temporarily | currently | try again later | retry later | at this time | right now | at the moment | momentarily\n"
-)
+_FOR_NOW = phrases(_LISTED["for_now"])
 _SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
     # Somebody has to do something first. "Check your connection" and "wait" are no such thing.
     (

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["LATER", "LONGEST", "NONE_FOUND", "NOT_STARTED", "NO_ANSWER", "OTHER_NAME", "UNSET", "meaning"]
-
 LONGEST: Final = 2_000
 """A longer text is a log or a document. It may contain such a sentence for many reasons."""
 

@@ -11,19 +11,6 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from math import isfinite
 
-__all__ = [
-    "DURATION",
-    "QUANTITY",
-    "UNIT",
-    "parse_amount",
-    "parse_clock_time",
-    "parse_delay",
-    "parse_duration",
-    "parse_http_date",
-    "parse_number",
-    "parse_rfc3339",
-]
-
 _UNITS = {
     "ns": 1e-9, "nsec": 1e-9, "nanosecond": 1e-9,
     "us": 1e-6, "usec": 1e-6, "microsecond": 1e-6,

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.events.records import RecoveryEvent
     from holdfast.faults import Redactor
 
-__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema", "write_document", "write_envelope"]
-
 
 class _Header(msgspec.Struct):
     """The fields that every record of every version has."""

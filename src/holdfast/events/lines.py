@@ -13,60 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast import options
+from holdfast.events import records
 from holdfast.events.observed import ObservedTotals
-from holdfast.events.records import (
-    ActorResumed,
-    AgentFallback,
-    AttemptEnded,
-    AttemptStarted,
-    BudgetWarning,
-    Cancelled,
-    ChildExited,
-    ChildLeaked,
-    ChildRestarting,
-    ChildStarted,
-    ChildStopped,
-    CircuitState,
-    CircuitStateChange,
-    Commanded,
-    Degraded,
-    Event,
-    Failed,
-    Fallback,
-    GaveUp,
-    HookEvent,
-    MailboxPressure,
-    MCPReconnectAttempt,
-    MCPServerDisconnected,
-    MCPServerReconnected,
-    MessageDropped,
-    Observed,
-    OperatorAsked,
-    Recovered,
-    Repaired,
-    Retry,
-    RetryDenied,
-    SessionActive,
-    SessionClosed,
-    SessionPersisted,
-    SessionResumed,
-    SessionTurnEnd,
-    SessionTurnStart,
-    StagePostFired,
-    StagePreFired,
-    StepNotReplayed,
-    StreamResumed,
-    SubtaskFailed,
-    SuppressedError,
-    TaskDecomposed,
-    TaskFinished,
-    TaskHalted,
-    TaskOutputRejected,
-    TaskStarted,
-    TaskStateChange,
-    UserNotified,
-    WaitBegan,
-)
 from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
 
@@ -167,7 +115,16 @@ class _Outage:
         """When the last failure was reported, written or not. After a minute without one the outage is over."""
 
 
-_REPEATED = (Retry, RetryDenied, Fallback, AgentFallback, Failed, Degraded, CircuitStateChange, MessageDropped)
+_REPEATED = (
+    records.Retry,
+    records.RetryDenied,
+    records.Fallback,
+    records.AgentFallback,
+    records.Failed,
+    records.Degraded,
+    records.CircuitStateChange,
+    records.MessageDropped,
+)
 """What an outage, or the end of an actor with a full mailbox, reports again and again."""
 _FIRST_LINES = 8
 _QUIET_S = 60.0
@@ -190,67 +147,70 @@ class LogLines:
         self._outages: Tracker[_Outage] | None = Tracker() if brief else None
         """What was left out of each target. None: nothing is left out."""
         self._totals: ObservedTotals | None = None
-        self._writers: dict[type[Event], tuple[int | None, Callable[..., str]]] = {
-            Recovered: (levels.recovered, self._recovered),
-            Failed: (levels.failed, self._failed),
-            Degraded: (levels.degraded, self._degraded),
-            Cancelled: (levels.step, self._cancelled),
-            Commanded: (levels.step, _commanded),
-            Retry: (levels.step, self._retry),
-            Repaired: (levels.step, self._repaired),
-            RetryDenied: (levels.step, _denied),
-            Fallback: (levels.step, self._fallback),
-            AgentFallback: (levels.step, self._fallback),
-            StreamResumed: (levels.step, _resumed),
-            AttemptStarted: (levels.attempt, _attempt_started),
-            AttemptEnded: (levels.attempt, _attempt_ended),
-            WaitBegan: (levels.attempt, _waiting),
-            CircuitStateChange: (levels.circuit_changed, _circuit),
-            BudgetWarning: (levels.warned, _budget),
-            SuppressedError: (levels.warned, _suppressed),
-            MailboxPressure: (levels.warned, _mailbox),
-            MessageDropped: (levels.warned, _dropped),
-            ActorResumed: (levels.recovered, _actor_resumed),
-            ChildStarted: (levels.attempt, _child_started),
-            ChildExited: (levels.step, _child_exited),
-            ChildRestarting: (levels.restarted, _child_restarting),
-            ChildStopped: (levels.attempt, _child_stopped),
-            ChildLeaked: (levels.warned, _child_leaked),
-            GaveUp: (levels.failed, _gave_up),
-            MCPServerDisconnected: (levels.warned, _server_disconnected),
-            MCPReconnectAttempt: (levels.step, _server_attempt),
-            MCPServerReconnected: (levels.recovered, _server_reconnected),
-            UserNotified: (levels.failed, _notified),
-            OperatorAsked: (levels.failed, _asked),
-            SessionTurnStart: (levels.attempt, _turn_started),
-            SessionTurnEnd: (levels.attempt, _turn_ended),
+        self._writers: dict[type[records.Event], tuple[int | None, Callable[..., str]]] = {
+            records.Recovered: (levels.recovered, self._recovered),
+            records.Failed: (levels.failed, self._failed),
+            records.Degraded: (levels.degraded, self._degraded),
+            records.Cancelled: (levels.step, self._cancelled),
+            records.Commanded: (levels.step, _commanded),
+            records.Retry: (levels.step, self._retry),
+            records.Repaired: (levels.step, self._repaired),
+            records.RetryDenied: (levels.step, _denied),
+            records.Fallback: (levels.step, self._fallback),
+            records.AgentFallback: (levels.step, self._fallback),
+            records.StreamResumed: (levels.step, _resumed),
+            records.AttemptStarted: (levels.attempt, _attempt_started),
+            records.AttemptEnded: (levels.attempt, _attempt_ended),
+            records.WaitBegan: (levels.attempt, _waiting),
+            records.CircuitStateChange: (levels.circuit_changed, _circuit),
+            records.BudgetWarning: (levels.warned, _budget),
+            records.SuppressedError: (levels.warned, _suppressed),
+            records.MailboxPressure: (levels.warned, _mailbox),
+            records.MessageDropped: (levels.warned, _dropped),
+            records.ActorResumed: (levels.recovered, _actor_resumed),
+            records.ChildStarted: (levels.attempt, _child_started),
+            records.ChildExited: (levels.step, _child_exited),
+            records.ChildRestarting: (levels.restarted, _child_restarting),
+            records.ChildStopped: (levels.attempt, _child_stopped),
+            records.ChildLeaked: (levels.warned, _child_leaked),
+            records.GaveUp: (levels.failed, _gave_up),
+            records.MCPServerDisconnected: (levels.warned, _server_disconnected),
+            records.MCPReconnectAttempt: (levels.step, _server_attempt),
+            records.MCPServerReconnected: (levels.recovered, _server_reconnected),
+            records.UserNotified: (levels.failed, _notified),
+            records.OperatorAsked: (levels.failed, _asked),
+            records.SessionTurnStart: (levels.attempt, _turn_started),
+            records.SessionTurnEnd: (levels.attempt, _turn_ended),
             **dict.fromkeys(
-                (SessionActive, SessionPersisted, SessionResumed, SessionClosed), (levels.attempt, _lifecycle)
+                (records.SessionActive, records.SessionPersisted, records.SessionResumed, records.SessionClosed),
+                (levels.attempt, _lifecycle),
             ),
-            StepNotReplayed: (levels.warned, _not_replayed),
-            StagePreFired: (levels.attempt, _phase_entered),
-            StagePostFired: (levels.attempt, _phase_left),
-            TaskStarted: (levels.attempt, _task_started),
-            TaskStateChange: (levels.attempt, _task_changed),
-            TaskOutputRejected: (levels.step, _output_rejected),
-            TaskDecomposed: (levels.step, _decomposed),
-            SubtaskFailed: (levels.step, _subtask_failed),
-            TaskHalted: (levels.warned, _halted),
-            TaskFinished: (levels.attempt, _task_finished),
-            HookEvent: (levels.attempt, _hook),
-            Observed: (levels.observed, self._observed),
+            records.StepNotReplayed: (levels.warned, _not_replayed),
+            records.StagePreFired: (levels.attempt, _phase_entered),
+            records.StagePostFired: (levels.attempt, _phase_left),
+            records.TaskStarted: (levels.attempt, _task_started),
+            records.TaskStateChange: (levels.attempt, _task_changed),
+            records.TaskOutputRejected: (levels.step, _output_rejected),
+            records.TaskDecomposed: (levels.step, _decomposed),
+            records.SubtaskFailed: (levels.step, _subtask_failed),
+            records.TaskHalted: (levels.warned, _halted),
+            records.TaskFinished: (levels.attempt, _task_finished),
+            records.HookEvent: (levels.attempt, _hook),
+            records.Observed: (levels.observed, self._observed),
         }
 
-    def of(self, event: Event) -> tuple[int | None, str]:
+    def of(self, event: records.Event) -> tuple[int | None, str]:
         """Return the event's level and line."""
         level, line = self._writers[type(event)]
         # One kind of event, two levels: only an opened circuit needs attention.
-        if isinstance(event, CircuitStateChange) and (event.to is CircuitState.OPEN or event.rule == _DIVERTS):
+        if isinstance(event, records.CircuitStateChange) and (
+            event.to is records.CircuitState.OPEN or event.rule == _DIVERTS
+        ):
             level = self.levels.circuit_opened
-        if isinstance(event, HookEvent) and event.what in ("failed", "corrected", "error"):
+        if isinstance(event, records.HookEvent) and event.what in ("failed", "corrected", "error"):
             level = self.levels.step
         # The operation around it retries, falls back, or reports the failure itself: nobody has to act yet.
-        if isinstance(event, Failed) and event.within:
+        if isinstance(event, records.Failed) and event.within:
             level = self.levels.failed_inside
         text = line(event)
         level = level if text else None
@@ -258,24 +218,24 @@ class LogLines:
             return self._once(self._outages, event, level, text)
         return level, text
 
-    def _once(self, outages: Tracker[_Outage], event: Event, level: int, text: str) -> tuple[int | None, str]:
+    def _once(self, outages: Tracker[_Outage], event: records.Event, level: int, text: str) -> tuple[int | None, str]:
         """Return the line of a failure, or no level if its target has had enough lines for this minute.
 
         An hour of an outage with 20 callers had 1,432 warnings. Now each target has its first ones, and then one a minute, which
         says how many were left out. Its beginning and its end are never left out.
         """
-        if isinstance(event, CircuitStateChange):
-            if event.rule == _DIVERTS or CircuitState.CLOSED in {event.from_, event.to}:
+        if isinstance(event, records.CircuitStateChange):
+            if event.rule == _DIVERTS or records.CircuitState.CLOSED in {event.from_, event.to}:
                 return level, text
             name = event.circuit.removeprefix("provider:")
         else:
-            name = event.actor if isinstance(event, MessageDropped) else _name(event)
+            name = event.actor if isinstance(event, records.MessageDropped) else _name(event)
         outage = outages.get(name)
         if outage is None or event.at - outage.latest > _QUIET_S:
             outage = _Outage()
             outages.put(name, outage)
         outage.latest = event.at
-        if isinstance(event, CircuitStateChange) and event.to is CircuitState.HALF_OPEN:
+        if isinstance(event, records.CircuitStateChange) and event.to is records.CircuitState.HALF_OPEN:
             # No warning: it must not stand in the place of the one that sums them up.
             return (None if outage.shown >= _FIRST_LINES else level), text
         if outage.shown >= _FIRST_LINES and event.at - outage.written < _QUIET_S:
@@ -285,7 +245,7 @@ class LogLines:
         outage.shown, outage.written = outage.shown + 1, event.at
         return level, f"{text} ({more} more warnings since the last line)" if more else text
 
-    def _observed(self, event: Observed) -> str:
+    def _observed(self, event: records.Observed) -> str:
         """Return the sum of the last minute when it is over; empty before."""
         totals = self._totals
         if totals is None:
@@ -297,7 +257,7 @@ class LogLines:
         self._totals = None
         return f"observe mode, {totals.seconds:.0f} s: {totals.brief}"
 
-    def _retry(self, event: Retry) -> str:
+    def _retry(self, event: records.Retry) -> str:
         self._remember(event, event.fault.code)
         code = _code(event.fault)
         hint = _requested(event)
@@ -311,25 +271,25 @@ class LogLines:
             f"next attempt in {event.delay:.1f} s{hint}{left}{_weighed(event.why)}"
         )
 
-    def _repaired(self, event: Repaired) -> str:
+    def _repaired(self, event: records.Repaired) -> str:
         self._remember(event, event.fault.code)
         return f"{_name(event)} retries after {event.action}{_because_of(event.fault)}"
 
-    def _fallback(self, event: Fallback | AgentFallback) -> str:
+    def _fallback(self, event: records.Fallback | records.AgentFallback) -> str:
         if event.fault is not None:
             self._remember(event, event.fault.code)
         because = f"{'' if event.fault is None else _because(_code(event.fault))}{_weighed(event.why)}"
         who = getattr(event, "failed", "") or event.from_
         return f"{_name(event)} falls back from {who} to {event.to}{because}"
 
-    def _recovered(self, event: Recovered) -> str:
+    def _recovered(self, event: records.Recovered) -> str:
         failures = self._failures.take(event.run)
         via = "" if event.via == "primary" else f" via {event.via}"
         # As in the line of a failure: the time of all attempts, not only of those after the first failure.
         took = event.after if event.took is None else event.took
         return f"{_name(event)} recovered{via} after {_calls(event.attempts)} in {took:.1f} s{_counted(failures)}"
 
-    def _failed(self, event: Failed) -> str:
+    def _failed(self, event: records.Failed) -> str:
         failures = self._failures.take(event.run)
         fault = event.fault
         # Without attempts (an open circuit) the first failure is the earliest time known.
@@ -344,18 +304,18 @@ class LogLines:
             f"next to act: {who}; holdfast explain {fault.code}"
         )
 
-    def _degraded(self, event: Degraded) -> str:
+    def _degraded(self, event: records.Degraded) -> str:
         self._failures.take(event.run)
         # The reason is the failure's own text, which is not for logs.
         because = "" if event.fault is None else _because(_code(event.fault))
         return f"{_name(event)} gave a lesser answer: {event.via}{because}{_fallbacks(event.fault)}"
 
-    def _cancelled(self, event: Cancelled) -> str:
+    def _cancelled(self, event: records.Cancelled) -> str:
         self._failures.take(event.run)
         why = f" ({event.reason})" if event.reason else ""
         return f"{_name(event)} was stopped in attempt {event.attempts}{why}"
 
-    def _remember(self, event: Event, code: AnyCode) -> None:
+    def _remember(self, event: records.Event, code: AnyCode) -> None:
         failures = self._failures.get(event.run)
         if failures is None:
             failures = _Failures(event.at)
@@ -363,11 +323,11 @@ class LogLines:
         failures.codes[code] += 1
 
 
-def _attempt_started(event: AttemptStarted) -> str:
+def _attempt_started(event: records.AttemptStarted) -> str:
     return f"{_name(event)} attempt {event.attempt} begins{_via(event.via)}"
 
 
-def _attempt_ended(event: AttemptEnded) -> str:
+def _attempt_ended(event: records.AttemptEnded) -> str:
     how = "ended well" if event.fault is None else f"failed with {event.fault.code}"
     return f"{_name(event)} attempt {event.attempt} {how} after {event.took:.3f} s{_via(event.via)}"
 
@@ -375,48 +335,50 @@ def _attempt_ended(event: AttemptEnded) -> str:
 _WAITED_FOR = {"place": "a place", "pace": "a start", "money": "the money that others have reserved"}
 
 
-def _waiting(event: WaitBegan) -> str:
+def _waiting(event: records.WaitBegan) -> str:
     if event.reason in {"circuit", "turn"}:
         return ""  # the line of the first such wait is that of its `Retry`
     until = "" if event.until is None else f", {max(0.0, event.until - event.at):.1f} s at most"
     return f"{_name(event)} waits for {_WAITED_FOR[event.reason]} of {event.target}{until}"
 
 
-def _commanded(event: Commanded) -> str:
+def _commanded(event: records.Commanded) -> str:
     return f"{_name(event)} got the command {event.command}{f' from {event.by}' if event.by else ''}"
 
 
-def _denied(event: RetryDenied) -> str:
+def _denied(event: records.RetryDenied) -> str:
     return f"{_name(event)} may not retry after attempt {event.attempt}: {event.because}"
 
 
-def _notified(event: UserNotified) -> str:
+def _notified(event: records.UserNotified) -> str:
     others = f" and its understudies {', '.join(event.tried)}" if event.tried else ""
     return f"the user was notified: {event.agent}{others} failed{_because_of(event.fault)}"
 
 
-def _asked(event: OperatorAsked) -> str:
+def _asked(event: records.OperatorAsked) -> str:
     if event.fault.code == "TOOL_OUTCOME_UNKNOWN":
         return f"{_name(event)} may have happened, and somebody has to find out{_because_of(event.fault)}"
     return f"{_name(event)} failed {event.attempts} times, and the operator is asked{_because_of(event.fault)}"
 
 
-def _lifecycle(event: SessionActive | SessionPersisted | SessionResumed | SessionClosed) -> str:
+def _lifecycle(
+    event: records.SessionActive | records.SessionPersisted | records.SessionResumed | records.SessionClosed,
+) -> str:
     state = type(event).__name__.removeprefix("Session").lower()
-    missing = [each["extId"] for each in event.skipped_extensions] if isinstance(event, SessionResumed) else []
+    missing = [each["extId"] for each in event.skipped_extensions] if isinstance(event, records.SessionResumed) else []
     without = f", without the extensions {', '.join(missing)}" if missing else ""
     return f"session {event.session} is {state}{without}"
 
 
-def _turn_started(event: SessionTurnStart) -> str:
+def _turn_started(event: records.SessionTurnStart) -> str:
     return f"turn {event.number}{_stages(event.stages)} begins"
 
 
-def _turn_ended(event: SessionTurnEnd) -> str:
+def _turn_ended(event: records.SessionTurnEnd) -> str:
     return f"turn {event.number}{_stages(event.stages)} ended: {event.outcome}{_because_of(event.fault)}"
 
 
-def _not_replayed(event: StepNotReplayed) -> str:
+def _not_replayed(event: records.StepNotReplayed) -> str:
     return (
         f"{_name(event)} was done in an earlier run, and the program ended without calling it: was it renamed or moved?"
     )
@@ -426,30 +388,30 @@ def _stages(stages: tuple[str, ...]) -> str:
     return f" ({', '.join(stages)})" if stages else ""
 
 
-def _phase_entered(event: StagePreFired) -> str:
+def _phase_entered(event: records.StagePreFired) -> str:
     return f"stage {event.stage} enters {event.phase}, attempt {event.attempt}"
 
 
-def _phase_left(event: StagePostFired) -> str:
+def _phase_left(event: records.StagePostFired) -> str:
     how = f": {event.outcome}" if event.outcome else ""
     return f"stage {event.stage} leaves {event.phase}, attempt {event.attempt}{how}{_because_of(event.fault)}"
 
 
-def _resumed(event: StreamResumed) -> str:
+def _resumed(event: records.StreamResumed) -> str:
     how = "goes on" if event.how == "continue" else "begins again"
     return f"{_name(event)} stream {how} after {event.items} items"
 
 
-def _circuit(event: CircuitStateChange) -> str:
+def _circuit(event: records.CircuitStateChange) -> str:
     name = event.circuit.removeprefix("provider:")
     if event.rule == _DIVERTS:
-        if event.to is CircuitState.OPEN:
+        if event.to is records.CircuitState.OPEN:
             return f"{name} fails, so its fallbacks answer{_because(event.reason)}"
         return f"{name} answers again in place of its fallbacks"
     return f"circuit {name} {event.from_} → {event.to}{_because(event.reason)}"
 
 
-def _budget(event: BudgetWarning) -> str:
+def _budget(event: records.BudgetWarning) -> str:
     used, limit = (_amount(value, event.unit) for value in (event.used, event.limit))
     # The usage of a call is known only afterwards, so one call can take a budget far beyond its limit.
     if event.used > event.limit:
@@ -470,97 +432,97 @@ def _amount(value: float, unit: str) -> str:
     return f"{amount} {unit.removesuffix('s') if amount == '1' else unit}"
 
 
-def _suppressed(event: SuppressedError) -> str:
+def _suppressed(event: records.SuppressedError) -> str:
     return f"a failure was ignored: {event.reason}{_because(event.code)}"
 
 
-def _mailbox(event: MailboxPressure) -> str:
+def _mailbox(event: records.MailboxPressure) -> str:
     waiting = f"{event.size} of at most {event.capacity} messages wait"
     return f"mailbox of {event.actor}: {waiting}{' (no more pressure)' if event.level == 'none' else ''}"
 
 
-def _dropped(event: MessageDropped) -> str:
+def _dropped(event: records.MessageDropped) -> str:
     return f"a message to {event.actor} was dropped: {event.message} ({event.reason})"
 
 
-def _actor_resumed(event: ActorResumed) -> str:
+def _actor_resumed(event: records.ActorResumed) -> str:
     return f"{event.actor} goes on after a failure in {event.message}{_because_of(event.fault)}"
 
 
-def _child_started(event: ChildStarted) -> str:
+def _child_started(event: records.ChildStarted) -> str:
     return f"{event.supervisor}/{event.child} started{_again(event.incarnation)}"
 
 
-def _child_exited(event: ChildExited) -> str:
+def _child_exited(event: records.ChildExited) -> str:
     return f"{event.supervisor}/{event.child} {event.reason}{_crashed(event.fault)}"
 
 
-def _child_restarting(event: ChildRestarting) -> str:
+def _child_restarting(event: records.ChildRestarting) -> str:
     when = f" in {event.delay:.1f} s" if event.delay else ""
     return f"{event.supervisor} restarts {event.child}{when}, attempt {event.attempt}{_crashed(event.fault)}"
 
 
-def _child_stopped(event: ChildStopped) -> str:
+def _child_stopped(event: records.ChildStopped) -> str:
     return f"{event.supervisor}/{event.child} stopped{_because_of(event.fault)}"
 
 
-def _child_leaked(event: ChildLeaked) -> str:
+def _child_leaked(event: records.ChildLeaked) -> str:
     return f"{event.supervisor}/{event.child} ignored its cancellation and was left running"
 
 
-def _task_started(event: TaskStarted) -> str:
+def _task_started(event: records.TaskStarted) -> str:
     by = f" by {event.agent}" if event.agent else ""
     return f"{_name(event)} begins{by}{f' at depth {event.depth}' if event.depth else ''}"
 
 
-def _task_changed(event: TaskStateChange) -> str:
+def _task_changed(event: records.TaskStateChange) -> str:
     return f"{_name(event)} is {event.to}, was {event.from_}"
 
 
-def _output_rejected(event: TaskOutputRejected) -> str:
+def _output_rejected(event: records.TaskOutputRejected) -> str:
     asked = f"asked again ({event.number} of {event.max_reasks})" if event.number <= event.max_reasks else "given up"
     return f"{_name(event)}: output rejected, {asked}{_because_of(event.fault)}"
 
 
-def _decomposed(event: TaskDecomposed) -> str:
+def _decomposed(event: records.TaskDecomposed) -> str:
     return f"{_name(event)} is split into {event.parts} parts{_because_of(event.fault)}"
 
 
-def _subtask_failed(event: SubtaskFailed) -> str:
+def _subtask_failed(event: records.SubtaskFailed) -> str:
     then = ", tried once more" if event.again else ""
     return f"{_name(event)} at depth {event.depth} failed{then}{_because_of(event.fault)}"
 
 
-def _halted(event: TaskHalted) -> str:
+def _halted(event: records.TaskHalted) -> str:
     then = ", another approach is tried" if event.again else ""
     return f"{_name(event)} gets nowhere{then}{_because_of(event.fault)}"
 
 
-def _hook(event: HookEvent) -> str:
+def _hook(event: records.HookEvent) -> str:
     about = event.path or event.call or "the answer"
     return f"validator {event.validator} ({event.hook}): {event.what}, {about}"
 
 
-def _task_finished(event: TaskFinished) -> str:
+def _task_finished(event: records.TaskFinished) -> str:
     how = "ended well" if event.fault is None else f"failed with {event.fault.code}"
     return f"{_name(event)} {how} after {event.took:.3f} s"
 
 
-def _server_disconnected(event: MCPServerDisconnected) -> str:
+def _server_disconnected(event: records.MCPServerDisconnected) -> str:
     return f"MCP server {event.server} is gone{_because_of(event.fault)}"
 
 
-def _server_attempt(event: MCPReconnectAttempt) -> str:
+def _server_attempt(event: records.MCPReconnectAttempt) -> str:
     when = f" in {event.delay:.2f} s" if event.delay else ""
     of = "" if event.max_attempts is None else f" of {event.max_attempts}"
     return f"connecting to MCP server {event.server} again{when}, attempt {event.attempt}{of}"
 
 
-def _server_reconnected(event: MCPServerReconnected) -> str:
+def _server_reconnected(event: records.MCPServerReconnected) -> str:
     return f"MCP server {event.server} is connected again after {event.after:.1f} s"
 
 
-def _gave_up(event: GaveUp) -> str:
+def _gave_up(event: records.GaveUp) -> str:
     code = _crashed(event.fault)
     restarts = f"{event.restarts} restart{'' if event.restarts == 1 else 's'} in {event.window:g} s"
     if event.child_only:
@@ -572,7 +534,7 @@ def _again(incarnation: int) -> str:
     return f" again (incarnation {incarnation})" if incarnation > 1 else ""
 
 
-def _name(event: Event) -> str:
+def _name(event: records.Event) -> str:
     return event.operation or "the call"
 
 
@@ -594,7 +556,7 @@ def _code(fault: Fault) -> str:
     return fault.code
 
 
-def _requested(event: Retry) -> str:
+def _requested(event: records.Retry) -> str:
     """Return who chose the delay, if it is not our own backoff."""
     if not event.requested:
         return ""

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.events.records import Observed
 
-__all__ = ["ObservedTotals"]
-
 _NOTICED_S = 0.1
 """A shorter wait before a call is no harm: it is what the bounds of the project allow."""
 _ENOUGH = 100

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from holdfast.events.records import Event
     from holdfast.faults import Redactor
 
-__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "tag_of", "unwritable"]
-
 MOST_UNDER_WAY = 10_000
 """The most open operations that are remembered. A program that has more of them leaks them."""
 

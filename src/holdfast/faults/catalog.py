@@ -17,8 +17,6 @@ from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Sc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CATALOG", "CLOSE", "MAY_HAVE_HAPPENED", "Entry", "meaning", "nearest", "resolve", "suggested_codes"]
-
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A code and its defaults. A fault may override `retryable`, `scope` and `maybe_executed`. All other fields belong to the code.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Category", "Kind", "Layer", "NextActor", "Schedule", "Scope", "Severity"]
-
 
 class Layer(StrEnum):
     """Where in the system the failure happened: `fault.layer is Layer.TRANSPORT`."""

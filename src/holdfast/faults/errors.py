@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from holdfast.faults.codes import Code
     from holdfast.faults.fault import Partial
 
-__all__ = [
-    "AbortedError",
-    "BudgetError",
-    "CircuitOpenError",
-    "DeadlineError",
-    "HoldfastError",
-    "InvalidError",
-    "OutcomeUnknownError",
-    "StreamCutError",
-]
-
 
 class HoldfastError(Exception):
     """A failure of Holdfast's own. Catch this or a subclass, or compare `error.fault.code`.

@@ -20,8 +20,6 @@ from holdfast.faults.redaction import MASK, REDACTOR, Redactor, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PATIENCE_S", "Attempt", "Cause", "Fault", "ItemError", "Partial"]
-
 PATIENCE_S = 900.0
 """If a requested delay is longer than this many seconds, Holdfast does not sleep: the work is parked or sent
 elsewhere."""

@@ -13,8 +13,6 @@ from holdfast.faults.errors import HoldfastError
 from holdfast.faults.fault import Attempt, Fault
 from holdfast.faults.redaction import PRINTING
 
-__all__ = ["Err", "Ok", "Outcome"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

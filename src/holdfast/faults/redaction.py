@@ -19,24 +19,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "CAP_BYTES",
-    "LONGEST_SECRET",
-    "MASK",
-    "PRINTING",
-    "REDACTOR",
-    "PieceMask",
-    "Redactor",
-    "begins_a_key",
-    "cap",
-    "encodable",
-    "is_secret_name",
-    "mask_secrets",
-    "shown",
-    "whole_characters",
-    "whole_escapes",
-]
-
 MASK = "[redacted]"
 
 LONGEST_SECRET = 1_500
@@ -453,7 +435,7 @@ _TELLING = (
 )
 """Whatever `_NAME_ENDINGS` has, and what stands before credentials: each name contains one of these."""
 _IN_ADDRESSES = ("@", "hook", "ifttt", "pagerduty", "victorops", "hc-ping")
-"""What an address has that lets in whoever knows it."""
+"""Parts of an address that work like a password."""
 _ASSIGNS = re.compile(_IS)
 _MANY = 100
 """How many names are tested. A text with more names is searched whole."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["operation_timed_out"]
-
 
 def operation_timed_out(milliseconds: int) -> str:
     """Return the message of an operation that exceeded its time limit, as SPEC-016 words it."""

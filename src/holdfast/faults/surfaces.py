@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from holdfast.faults.fault import Fault
 
-__all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
-
 _CLAUSE = re.compile(r"\[(?P<known>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
 _FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9

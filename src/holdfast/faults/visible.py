@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["visible"]
-
 # Those that Unicode calls default ignorable and whose category does not say so, and the Braille blank.
 _BLANK = (
     *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2065, 0x2800, 0x3164, *range(0xFE00, 0xFE10), 0xFFA0),

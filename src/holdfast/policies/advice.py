@@ -15,8 +15,6 @@ from holdfast.policies.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SDK_CALLS", "Advice", "advice"]
-
 Level: TypeAlias = Literal["warning", "note"]
 
 SDK_CALLS = 3

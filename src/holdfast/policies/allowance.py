@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.classify.hints import AnnouncedLimit, AnnouncedLimits
 
-__all__ = ["Allowance"]
-
 TRUSTED_S = 60.0
 TRUSTED_SHARE = 0.25
 """Where nothing remains, one call finds out whether that still holds, after this share of the announced time, but not before

@@ -23,8 +23,6 @@ _LEAST_SCALE = 0.5
 PLAIN_ATTEMPTS = 3
 """Attempts that a provider's own client makes. What we have learned holds back few of these."""
 
-__all__ = ["NEVER", "PLAIN_ATTEMPTS", "Backoff", "Curve", "Jitter", "Tries"]
-
 Curve: TypeAlias = Literal["exponential", "linear", "fixed"]
 Jitter: TypeAlias = Literal["none", "full", "equal", "scaled", "decorrelated"]
 

@@ -5,8 +5,6 @@ A rejection says that somebody's calls are too many, but not whose. A caller tha
 
 from __future__ import annotations
 
-__all__ = ["Callers"]
-
 MOST = 1024
 """So many callers are remembered."""
 

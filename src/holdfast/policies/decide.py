@@ -29,34 +29,6 @@ if TYPE_CHECKING:
     from holdfast.policies.policy import Policy
     from holdfast.policies.repair import Repairs
 
-__all__ = [
-    "EFFECTS",
-    "LONGEST_WAIT_S",
-    "NEXT_PROBE_S",
-    "RETURN_SPREAD",
-    "SHORT_WAIT_S",
-    "TIME_LIMITS",
-    "AfterFirst",
-    "Ask",
-    "Decider",
-    "Decision",
-    "Effect",
-    "Facts",
-    "GiveUp",
-    "Reason",
-    "Retry",
-    "RunRepair",
-    "Skip",
-    "Take",
-    "can_fall_back",
-    "decide_fallback",
-    "gives_up_at_once",
-    "is_repeatable",
-    "leaves_outcome_unknown",
-    "may_resume",
-    "stays_open",
-]
-
 Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
 """`read` changes nothing; `idempotent` may be repeated; `keyed` may be repeated with the same key; `unsafe` may not."""
 

@@ -19,8 +19,6 @@ Invariant: nobody is told to wait longer, at a time, than waiting has helped alr
 
 from __future__ import annotations
 
-__all__ = ["AnnouncedCalls", "EarlyCalls"]
-
 NEWER = 0.1
 """The weight of the latest call in a share."""
 MOST = 0.6

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
 
-__all__ = ["Consent", "When", "checked_when", "meets"]
-
 # Plain `str`: with the codes as literals, a type checker's message for one wrong argument lists all of them, twice. A wrong
 # word raises when the step is added.
 When: TypeAlias = "str | Collection[str] | Callable[[Fault, Fault], bool]"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.policies.backoff import Tries
     from holdfast.policies.policy import Policy
 
-__all__ = ["Outlook", "WaitRange", "outlook"]
-
 SHOWN = 6
 """Waits that are listed, plus one, where no number limits the attempts."""
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 
 from bisect import insort
 
-__all__ = ["Pace"]
-
 BURST = 10
 OPEN_PER_S = 600.0
 OPEN_GROWTH = 10.0

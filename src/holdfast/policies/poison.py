@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["Requests"]
-
 RECENT = 64
 """So many answers and failures are remembered."""
 BY_CHANCE = 0.0001

@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.policies.target import Target
 
-__all__ = [
-    "BATCH",
-    "DEFAULT_CIRCUIT",
-    "DOCUMENT",
-    "DOCUMENT_CIRCUIT",
-    "INTERACTIVE",
-    "MODES",
-    "PATIENT",
-    "PHASES",
-    "Counts",
-    "Mode",
-    "Phase",
-    "Policy",
-    "PolicyOptions",
-    "names_timeout",
-    "phase",
-    "policy_at",
-    "policy_of",
-]
-
 Counts: TypeAlias = Literal["attempt", "operation"]
 """What a circuit counts."""
 

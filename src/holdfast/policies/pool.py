@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.classify.hints import AnnouncedLimit
     from holdfast.faults import Fault
 
-__all__ = ["DENIED_REST_S", "LIMITED_REST_S", "LONGEST_REST_S", "PoolMachine", "check_weights"]
-
 LIMITED_REST_S = 1.0
 """How long a rate-limited key rests if the service requested no delay. Each failure in a row doubles it."""
 DENIED_REST_S = 60.0

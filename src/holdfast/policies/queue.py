@@ -13,8 +13,6 @@ from bisect import bisect_left, insort
 from itertools import count
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-__all__ = ["PRIORITIES", "SHARES", "Priority", "QueueTurn", "WaitQueue"]
-
 Priority: TypeAlias = Literal["high", "normal", "low"]
 """How soon a call goes that waits for its target, compared with the others."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
 
-__all__ = ["USUAL", "Action", "Changed", "Repair", "Repairs"]
-
 Action: TypeAlias = Literal["compact", "shrink", "reask", "refresh", "switch", "decompose", "ask"]
 """The known kinds of repair; each has the codes it usually answers."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from holdfast.policies.budget import Account, Ledger, Reservation, Short
     from holdfast.policies.queue import Priority
 
-__all__ = ["BudgetClaim", "ReservationQueue", "copy_of", "rank_of"]
-
 Rank: TypeAlias = tuple[int, float, int]
 """The place of a call among those that wait for money: the smallest goes first."""
 

@@ -10,8 +10,6 @@ from holdfast.policies.backoff import Tries
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent
 
-__all__ = ["RoleSettings"]
-
 
 class RoleSettings(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """Which agents stand behind a role, by name. `holdfast.toml` has them under `[roles.NAME]`.

@@ -15,8 +15,6 @@ from holdfast.faults import Severity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["REACTIONS", "Reaction", "reactions_to"]
-
 
 class Reaction(StrEnum):
     """One thing that is done about a failure."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from holdfast.clock import Rng
     from holdfast.policies.policy import Policy
 
-__all__ = ["Kind", "Moment", "Outage", "SimulationReport", "simulate"]
-
 # A simulation of more operations would take minutes, and the shares in its report would hardly differ.
 MOST_OPERATIONS = 1_000_000
 _METRICS_ONLY = Circuit(mode="metrics-only")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """How many events happened in the last `slices` slices of `slice_seconds` each."""

@@ -14,8 +14,6 @@ from holdfast.faults import InvalidError, Scope
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Target", "TargetLike", "endpoint_name", "provider_name", "target_of"]
-
 _KINDS = ("provider", "model", "credential", "tool", "agent", "service", "actor")
 """The words before the colon of a text that names a target; each is a part of `Target`."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.fallbacks.cache import CacheStore
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["CachedModel"]
-
 _KEPT = frozenset({"end", "tools"})
 """Reasons to stop whose answers are kept. If an answer was cut off or declined, the next answer may be better."""
 

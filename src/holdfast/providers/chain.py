@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from holdfast.providers.model import AfterFirst, Model, Parts
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["ModelChain"]
-
 _ONCE = Policy(attempts=1, timeout=None, deadline=None, patience=None, circuit=None)
 """Each model has its own attempts, limits and circuits."""
 

@@ -17,22 +17,6 @@ from holdfast.faults import InvalidError
 from holdfast.policies.models.capabilities import Needs
 from holdfast.policies.models.usage import Usage
 
-__all__ = [
-    "Assistant",
-    "Effort",
-    "File",
-    "Message",
-    "Part",
-    "Reply",
-    "Request",
-    "Stop",
-    "ToolCall",
-    "ToolResult",
-    "ToolSpec",
-    "User",
-]
-
-
 _MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 """What all three providers take."""
 

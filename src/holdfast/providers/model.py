@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import Part, Request
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["AfterFirst", "Model", "ModelOptions", "Parts", "RecoveringModel", "Wire", "check_offers", "choose"]
-
 AfterFirst: TypeAlias = Literal["raise", "restart"]
 """What happens if a stream is cut after its first words. No mode continues the answer: a second answer has other words."""
 

@@ -13,8 +13,6 @@ import msgspec
 
 from holdfast.policies.models.capabilities import Offers
 
-__all__ = ["offers_of"]
-
 _ALL = Offers(streaming=True, tool_calling=True, structured_output=True, multimodal=True, prompt_caching=True)
 _THINKS = msgspec.structs.replace(_ALL, reasoning=True)
 _ANSWERS = msgspec.structs.replace(_ALL, reasoning=False)

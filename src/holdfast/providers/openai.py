@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
-__all__ = ["openai_model"]
-
 # A reason that is not listed is "other": providers add new ones, and a reply must not fail for it.
 _INCOMPLETE: Mapping[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})

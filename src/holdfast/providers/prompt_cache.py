@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.operation.operation import Operation
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["WarmPrompts", "Weighing"]
-
 # Conversations whose cache is remembered.
 _REMEMBERED = 256
 

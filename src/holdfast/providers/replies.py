@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from holdfast.policies.models.usage import Usage
     from holdfast.providers.messages import Request, Stop
 
-__all__ = ["Called", "cut", "raise_for_error", "reply"]
-
 
 class Called(msgspec.Struct):
     """A tool call as the provider sent it. Its arguments are still text, and may be cut off."""

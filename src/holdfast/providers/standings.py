@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from holdfast.providers.model import Model
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["OneRequest", "Standings"]
-
 _REST_S = 30.0
 _LONGEST_REST_S = 600.0
 

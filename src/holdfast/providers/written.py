@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from holdfast.providers.messages import Message
 
-__all__ = ["Written"]
-
 _REMEMBERED = 8
 """Conversations that are remembered, of agents that run side by side."""
 

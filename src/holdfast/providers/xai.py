@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
-__all__ = ["XAI_URL", "xai_model"]
-
 XAI_URL = "https://api.x.ai/v1"
 
 # A reason that is not listed is "other": providers add new ones, and a reply must not fail for it.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.stores.store import Store
 
-__all__ = ["cli_option", "default_url", "open_store", "shown"]
-
 _EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _PARAMETERS = re.compile(r"\?(\w+=[^?/]*)\Z")

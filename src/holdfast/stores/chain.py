@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.records import AuditRecord, Checkpoint
 
-__all__ = ["GENESIS", "Broken", "entry_hash", "link", "session_chain", "snapshot_hash", "verify"]
-
 GENESIS = b"\x00" * 32
 """The hash before the first record of a chain."""
 

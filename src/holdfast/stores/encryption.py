@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", "Claim", "StoredClaim")
 
-__all__ = ["EncryptedStore", "Rekeyed", "key_from_env", "sealed_manifest", "unreadable"]
-
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _MOST_KEYS = 65_536
@@ -369,7 +367,7 @@ class EncryptedStore:
         try:
             return self._opened(record)
         except HoldfastError:
-            # A list must show this session too. Whoever works with it gets the error.
+            # A list must show this session too. A caller that works with it gets the error.
             return record
 
     async def _key_to_write(self, commit: Commit) -> _DataKey:

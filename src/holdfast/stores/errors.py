@@ -15,25 +15,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.records import Commit
 
-__all__ = [
-    "admit",
-    "admit_removal",
-    "already_there",
-    "check_checkpoint",
-    "claimed_otherwise",
-    "damaged",
-    "gap",
-    "held_by",
-    "lost",
-    "missing",
-    "not_encrypted",
-    "reserved",
-    "session_ended",
-    "set_back",
-    "unavailable",
-    "wrong_key",
-]
-
 
 def admit(commit: Commit, state: str, fence: int, top: int) -> None:
     """Raise if a session in this state, with this fence and last offset, does not take the commit."""

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FAILPOINTS", "Failpoints"]
-
 
 class Failpoints:
     """Calls the hook of a test, if there is one, at each point."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Claim
     from holdfast.stores.wakeups import Follower
 
-__all__ = ["MemoryStore"]
-
 KEPT_CLAIMS = 1_000
 """A session keeps at least this many claims of any age (BRIDGE e.6)."""
 

@@ -14,29 +14,6 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
 
-__all__ = [
-    "AUDIT_CLASSES",
-    "INTERNAL",
-    "KEYS",
-    "MAX_OFFSET",
-    "AuditClass",
-    "AuditRecord",
-    "Checkpoint",
-    "Claim",
-    "Commit",
-    "Entry",
-    "Lease",
-    "NewAudit",
-    "NewCheckpoint",
-    "NewEntry",
-    "NewSession",
-    "Receipt",
-    "SessionRecord",
-    "SessionState",
-    "StoredClaim",
-    "check_name",
-]
-
 MAX_OFFSET = 2**53 - 1
 """The largest integer that JavaScript holds exactly. Clients in browsers read offsets."""
 

@@ -24,8 +24,6 @@ from holdfast.stores.records import INTERNAL, Commit, check_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SEALED", "WRAPPED", "Mask", "mask_of", "prepared"]
-
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 

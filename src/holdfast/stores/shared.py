@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.store import Store
 
-__all__ = ["join", "leave"]
-
 
 class _Shared:
     """A store that is open, or is being opened, and how many use it."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
         StoredClaim,
     )
 
-__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store", "commit_all", "has_own", "submits"]
-
 PAGE_ENTRIES = 1_000
 """The most items that one read returns."""
 PAGE_BYTES = 1 << 20

@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import AuditRecord, SessionRecord
     from holdfast.stores.store import Store
 
-__all__ = [
-    "ANCHORS",
-    "ChainHead",
-    "Verification",
-    "anchor_of",
-    "broken_logs",
-    "digest_of",
-    "head_of",
-    "heads_of",
-    "records_of",
-    "unaudited",
-    "verify_store",
-]
-
 ANCHORS = "anchors"
 """The chain that holds the heads of other chains."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import SessionRecord
     from holdfast.stores.store import Store
 
-__all__ = ["Follower", "Wakeups", "follow"]
-
 
 class Wakeups:
     """The tasks that wait, by session, in any number of event loops. `on_wait` is called when one begins to wait."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
 
-__all__ = ["Capture"]
-
 E = TypeVar("E", bound=Event)
 
 _Ending: TypeAlias = Recovered | Failed | Cancelled

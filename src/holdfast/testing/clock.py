@@ -10,8 +10,6 @@ from random import Random
 from holdfast import options
 from holdfast.faults import InvalidError
 
-__all__ = ["NEW_YEAR_2025", "Midpoint", "Scripted", "VirtualClock", "seeded"]
-
 NEW_YEAR_2025 = 1_735_689_600.0
 """Midnight of 1 January 2025 in UTC. The start is fixed, so that dates in messages are the same in every run."""
 

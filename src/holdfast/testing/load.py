@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.recover import Recovery
     from holdfast.testing.provider.limits import Standing
 
-__all__ = ["LOAD_KINDS", "Load", "LoadKind", "simulate_load"]
-
 LoadKind: TypeAlias = Literal["bucket", "silent-bucket", "tokens", "burst", "concurrency"]
 """`bucket`: half as many requests as come are accepted, and headers and Retry-After announce it. `silent-bucket`: nothing
 announces it. `tokens`: the same for tokens, announced. `burst`: the operations of 20 s come at once, and a fifth of the rate

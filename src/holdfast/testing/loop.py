@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
 
-__all__ = [
-    "IO_WAIT",
-    "PATIENCE",
-    "LoopThread",
-    "StuckError",
-    "VirtualLoop",
-    "WaitingOff",
-    "loop_factory",
-    "no_waiting",
-    "run",
-]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -67,23 +67,6 @@ class RunCrashTest(Protocol):
         ...
 
 
-__all__ = [
-    "OpenProxy",
-    "RunCrashTest",
-    "VirtualRun",
-    "crash_test",
-    "fault_provider",
-    "fault_proxy",
-    "faults",
-    "holdfast_runtime",
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_runtest_setup",
-    "recorded_events",
-    "virtual_clock",
-    "virtual_run",
-]
-
 _MARKER = 'faults(script, *, seed=0): the failures that the fixture `faults` or `fault_provider` plays: "429;retry-after=7, 503, ok"'
 
 _ISOLATE = "holdfast_isolate"

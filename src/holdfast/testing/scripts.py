@@ -26,18 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Rng
 
-__all__ = [
-    "Received",
-    "Script",
-    "ScriptEndedError",
-    "ScriptedHTTPError",
-    "WrittenStep",
-    "read_option",
-    "read_step",
-    "script",
-    "split_steps",
-]
-
 Step: TypeAlias = Callable[[], Any]
 """A function that returns a result or raises a failure. Each call makes a new failure."""
 

@@ -7,8 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["OUTCOMES", "Change", "OpenCall", "Outcome", "OutcomeOf", "What", "result_text"]
-
 What: TypeAlias = Literal[
     "result-added",
     "result-moved",

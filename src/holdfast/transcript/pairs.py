@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.transcript.changes import OutcomeOf
     from holdfast.transcript.turns import HistoryForm
 
-__all__ = ["pair"]
-
 
 class _Result(NamedTuple):
     turn: TranscriptTurn

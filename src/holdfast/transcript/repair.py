@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from holdfast.transcript.changes import Change, OpenCall, Outcome, OutcomeOf
     from holdfast.transcript.forms import FormName
 
-__all__ = ["Repaired", "check", "repair"]
-
 M = TypeVar("M")
 
 

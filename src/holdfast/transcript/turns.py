@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.changes import Change
 
-__all__ = ["BEGINNING", "HistoryForm", "Piece", "Place", "Role", "TranscriptTurn", "changed", "get", "runs"]
-
 BEGINNING = "(The beginning of this conversation is missing.)"
 """Stands in place of the first message of a user, where a conversation must not begin with an answer."""
 

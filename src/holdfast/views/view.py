@@ -23,27 +23,6 @@ from holdfast.faults import REDACTOR, Code, Fault, InvalidError, ItemError, Part
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "HOLDFAST",
-    "MS",
-    "View",
-    "checked",
-    "code_for",
-    "facts",
-    "given",
-    "is_exhausted",
-    "is_retryable",
-    "jsonable",
-    "milliseconds",
-    "objects",
-    "read_delay",
-    "renamed",
-    "shaped",
-    "spread_partial",
-    "take_partial",
-    "write_delay",
-]
-
 S = TypeVar("S")
 T = TypeVar("T")
 

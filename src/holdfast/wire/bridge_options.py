@@ -13,8 +13,6 @@ from holdfast.policies.profiles import BRIDGE
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S
 from holdfast.wire.replay import RING_AGE_S, RING_BYTES
 
-__all__ = ["BridgeOptions", "OnGraceExpiry", "ServerLimits"]
-
 OnGraceExpiry: TypeAlias = Literal["pause", "close", "detach"]
 """What becomes of a session whose last client has been gone for the whole grace time."""
 

@@ -37,7 +37,7 @@ from holdfast.wire.client_effects import (
 )
 from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
 from holdfast.wire.envelope import MAX_DEPTH, Envelope, Invalid, encode, is_abusive, read, stamp, wall_of
-from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
+from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, HeartbeatWatch
 from holdfast.wire.outbox import AckResult, Outbox, Outgoing
 from holdfast.wire.position import Position
 from holdfast.wire.reconnect import DEFAULT, Exhausted, NextAttempt, Reconnect
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from holdfast.wire.client_effects import ClientEffect
     from holdfast.wire.messages import Role
     from holdfast.wire.reconnect import Schedule
-
-__all__ = ["ClientConnection", "Status"]
 
 Status: TypeAlias = Literal["disconnected", "connecting", "connected", "reconnecting", "error"]
 
@@ -144,7 +142,7 @@ class ClientConnection:
         self._accepts_public = accept_public
         self._awaits_consent = False
         self._reconnect: Reconnect | None = None
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: HeartbeatWatch | None = None
         self._beats = (HEARTBEAT_S, heartbeat_timeout)
         self._sessions: dict[str, _Membership] = {}
         self._joins: dict[str, str] = {}
@@ -300,7 +298,7 @@ class ClientConnection:
         if self.status in ("disconnected", "error"):
             return [Drop()]
         interval, timeout = self._beats
-        self._heartbeat = Heartbeat(self._clock.monotonic(), interval=interval, timeout=timeout)
+        self._heartbeat = HeartbeatWatch(self._clock.monotonic(), interval=interval, timeout=timeout)
         payload = {"token": self.token, "client_id": self.client_id, "protocol": list(PROTOCOL), **self._about}
         return [self._request("auth", payload)]
 

@@ -12,22 +12,6 @@ if TYPE_CHECKING:
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.reconnect import Address
 
-__all__ = [
-    "ClientEffect",
-    "Connect",
-    "Deliver",
-    "Drop",
-    "Expired",
-    "Failed",
-    "GapFound",
-    "Held",
-    "Joined",
-    "NotJoined",
-    "Online",
-    "Send",
-    "TokenNeeded",
-]
-
 
 class Connect(NamedTuple):
     """Connect after `delay` seconds."""

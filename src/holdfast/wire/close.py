@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["UNREADABLE", "CloseCode", "close_code_for", "close_reason", "reconnects"]
-
 _REASON_BYTES = 123
 """The most bytes that a close frame has for its reason."""
 

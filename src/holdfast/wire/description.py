@@ -16,8 +16,6 @@ from holdfast.wire import close, envelope, messages, outbox, phases, position
 from holdfast.wire.examples import example
 from holdfast.wire.messages import DURABLE, FROM_CLIENT, FROM_SERVER
 
-__all__ = ["asyncapi", "json_schema", "reference_tables"]
-
 PROTOCOL_VERSION: Final = "2"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ANYTIME: Final = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}([.,]\d{1,9})?(Z|[+-]\d{2}:?\d{2})$"

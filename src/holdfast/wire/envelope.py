@@ -20,23 +20,6 @@ from holdfast.faults import Fault, HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_OFFSET",
-    "Envelope",
-    "Invalid",
-    "Violation",
-    "encode",
-    "is_abusive",
-    "is_timestamp",
-    "may_have_long_number",
-    "read",
-    "read_json",
-    "stamp",
-    "wall_of",
-    "write",
-]
-
 MAX_DEPTH: Final = 64
 """How deep the JSON of a message may be nested."""
 MAX_OFFSET: Final = 2**53 - 1
@@ -211,7 +194,7 @@ def _second(wall: int) -> str:
 
 
 def wall_of(text: Any) -> float | None:
-    """Return the wall clock of a time stamp; None if it is none.
+    """Parse a time stamp as wall-clock time; None if it is not one.
 
     >>> wall_of("1970-01-01T00:01:00Z")
     60.0

@@ -1,4 +1,4 @@
-"""`Heartbeat`: whether the other side is still there.
+"""`HeartbeatWatch`: whether the other side is still there.
 
 Invariant: every byte that arrives counts as a sign of life. Silence while this side itself did not run (a phone that slept, a loop that was
 blocked) is not held against the other side.
@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias
 from holdfast import options
 from holdfast.policies.profiles import BRIDGE
 
-__all__ = ["HEARTBEAT_S", "HEARTBEAT_TIMEOUT_S", "Beat", "Heartbeat"]
-
 HEARTBEAT_S = BRIDGE.limits["heartbeat_s"]
 HEARTBEAT_TIMEOUT_S = BRIDGE.limits["pong_s"]
 _WAKE_S = 3.0
@@ -22,10 +20,10 @@ Beat: TypeAlias = Literal["ping", "dead"]
 """Send a ping; or the other side is gone."""
 
 
-class Heartbeat:
+class HeartbeatWatch:
     """Watches one connection. `now` is the monotonic clock.
 
-    heartbeat = Heartbeat(now)
+    heartbeat = HeartbeatWatch(now)
     match heartbeat.check(now):
         case "ping": send_ping()
         case "dead": close()

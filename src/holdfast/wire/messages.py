@@ -14,8 +14,6 @@ from holdfast.wire.envelope import Invalid, Violation, shown
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import GapReason, Position
 
-__all__ = ["DURABLE", "FROM_CLIENT", "FROM_SERVER", "NAME_LENGTH", "PATH_LENGTH", "Payload", "read_payload"]
-
 NAME_LENGTH: Final = 200
 """The most characters of a name that people give: a title, an agent, a device."""
 PATH_LENGTH: Final = 4_096

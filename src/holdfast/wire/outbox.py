@@ -17,8 +17,6 @@ from holdfast.policies.profiles import BRIDGE
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-__all__ = ["AckResult", "AckStatus", "Acked", "Lost", "Outbox", "Outgoing"]
-
 AckStatus: TypeAlias = Literal["stored", "duplicate", "rejected"]
 
 
@@ -127,7 +125,7 @@ class Outbox:
         return Fault.of("PROTO_MESSAGE_TOO_LARGE", text, context={"limit": limit, "size": size})
 
     def limited(self, max_frame: int) -> list[Outgoing]:
-        """The server said how much it takes. Return the messages that are held from now on; one that fits now is not held any more."""
+        """Apply the limit that the server announced. Return the messages that are held from now on; a message that fits now is released."""
         self.max_frame = max_frame
         found = []
         for message in self._messages.values():
@@ -141,7 +139,7 @@ class Outbox:
         return found
 
     def hold_largest(self, fault: Fault) -> Outgoing | None:
-        """Hold the largest message that was sent and not acknowledged, and return it; None if there is none."""
+        """Hold the largest message that was sent and not acknowledged, and return it, or None."""
         sent = [self._messages[each] for each in self._sent]
         if not sent:
             return None
@@ -187,7 +185,7 @@ class Outbox:
 
     @property
     def sent_at(self) -> float | None:
-        """When the first message was sent that is not acknowledged yet, by the monotonic clock; None: there is none."""
+        """The monotonic time at which the oldest unacknowledged message was sent, or None."""
         return next(iter(self._sent.values()), None)
 
     @property

@@ -13,8 +13,6 @@ from typing import Final
 
 from holdfast.faults import Fault
 
-__all__ = ["CLIENT_MESSAGES", "SEQUENCE_MAP", "ConnectionPhase", "check_sequence"]
-
 
 class ConnectionPhase(StrEnum):
     """How far a connection has come."""

@@ -12,8 +12,6 @@ import msgspec
 from holdfast.faults import Fault
 from holdfast.wire.envelope import MAX_OFFSET
 
-__all__ = ["Gap", "GapReason", "GoOn", "Position", "Reach", "Resumption", "resume"]
-
 GapReason: TypeAlias = Literal["evicted", "expired", "ahead", "epoch", "diverged", "reset"]
 """Why messages are missing: too many or too old to be held; the client knows more than the log; another log; another message at that
 place; the log began anew while the client was connected."""

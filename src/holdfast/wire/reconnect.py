@@ -16,18 +16,6 @@ from holdfast.policies import profiles
 if TYPE_CHECKING:
     from holdfast.clock import Rng
 
-__all__ = [
-    "BRIDGE",
-    "CONNECT_TIMEOUT",
-    "DEFAULT",
-    "LINEAR",
-    "Address",
-    "Exhausted",
-    "NextAttempt",
-    "Reconnect",
-    "Schedule",
-]
-
 Address: TypeAlias = Literal["resolve", "cached"]
 """How the next attempt finds the server: it asks for the address anew, or takes the last one that worked."""
 

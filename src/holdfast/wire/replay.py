@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
 
-__all__ = ["RING_AGE_S", "RING_BYTES", "ReplayBuffer", "Ring", "RingMessage"]
-
 RING_BYTES = int(BRIDGE.limits["replay_bytes"])
 RING_AGE_S = BRIDGE.limits["replay_age_s"]
 
@@ -43,7 +41,7 @@ class Ring:
         ring.append(Held(18, "…", "2026-11-15T01:02:03.004Z", b"{…}", now), now)
         ring.read(after=17, now=now)
 
-    A message that is larger than the whole ring is not held, and nothing before it: whoever is behind it reads the store.
+    A message that is larger than the whole ring is not held, and nothing before it: a client that is behind it reads the store.
     """
 
     def __init__(self, *, epoch: str, top: int = 0, max_bytes: int = RING_BYTES, max_age: float = RING_AGE_S) -> None:

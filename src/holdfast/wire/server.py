@@ -23,16 +23,16 @@ from holdfast.views import wire
 from holdfast.wire.bridge_options import ServerLimits
 from holdfast.wire.close import CloseCode, close_code_for, close_reason
 from holdfast.wire.envelope import Envelope, Invalid, read, stamp, write
-from holdfast.wire.heartbeat import Heartbeat
+from holdfast.wire.heartbeat import HeartbeatWatch
 from holdfast.wire.messages import (
     AcknowledgeWarning,
     AcknowledgmentAccepted,
     HealthStatus,
+    Heartbeat,
     ServerAck,
     SessionJoined,
     read_payload,
 )
-from holdfast.wire.messages import Heartbeat as HeartbeatPayload
 from holdfast.wire.phases import ConnectionPhase, check_sequence
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class ServerConnection:
         self.roles: dict[str, Role] = {}
         """The sessions that it has joined, and as what. The one that it joined last is the last."""
         self.sent: dict[str, int] = {}
-        """The last offset that was sent for each session. Whoever sends the messages of the log writes it."""
+        """The last offset that was sent for each session. The sender of the messages of the log writes it."""
         self.is_closed = False
         self._clock = clock
         self._new_id = new_id
@@ -146,8 +146,8 @@ class ServerConnection:
         now = clock.monotonic()
         self._auth_until = now + limits.auth_timeout
         self._acknowledged_until: float | None = None
-        """When the acknowledgement of a public connection ends; None: there is none."""
-        self._heartbeat = Heartbeat(now, interval=limits.heartbeat, timeout=limits.heartbeat_timeout)
+        """The time at which the acknowledgement of a public connection ends, if it has one."""
+        self._heartbeat = HeartbeatWatch(now, interval=limits.heartbeat, timeout=limits.heartbeat_timeout)
         self._errors: deque[float] = deque()
         """When the last messages came that could not be read."""
 
@@ -174,7 +174,7 @@ class ServerConnection:
             return self.end(Fault.of("CONN_TIMEOUT", f"{why}: connect again, and acknowledge the warning"))
         match self._heartbeat.check(now):
             case "ping":
-                return [self._send("heartbeat_ping", HeartbeatPayload(offsets=self.sent))]
+                return [self._send("heartbeat_ping", Heartbeat(offsets=self.sent))]
             case "dead":
                 return self.end(Fault.of("CONN_HEARTBEAT_LOST", context={"timeout_s": self.limits.heartbeat_timeout}))
             case _:
@@ -213,7 +213,7 @@ class ServerConnection:
     def _allowed(self, message: Envelope, payload: Payload) -> list[Effect]:
         match message.type:
             case "heartbeat_ping":
-                return [self._send("heartbeat_pong", HeartbeatPayload(offsets=self.sent), re=message.id)]
+                return [self._send("heartbeat_pong", Heartbeat(offsets=self.sent), re=message.id)]
             case "heartbeat_pong":
                 return []
             case "acknowledge_warning" if isinstance(payload, AcknowledgeWarning):

@@ -5,12 +5,15 @@
     (summarise document)                 without a name, it is the task's first parameter
 
 Invariant: if the parameters of a task are known, exactly they are names. If they are not, a list of two whose head is no form and no
-function names an input. A call that does not fit is asked for like any other: whoever performs it knows whether an earlier run made it.
+function names an input. A call that does not fit is requested like any other: the caller of the machine
+knows whether an earlier run made it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from holdfast.workflow.environment import MISSING
 from holdfast.workflow.failure import EvaluationProblem, misfit
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.frames import Evaluation
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import Value
-
-__all__ = ["begin_call", "named"]
 
 
 class _Argument(NamedTuple):
@@ -53,11 +54,8 @@ def _call_atomic_task(machine: Evaluation, form: Form, env: Env) -> None:
 class _TaskNamed(Frame):
     """The name of the task of `call-atomic-task` is there."""
 
-    __slots__ = ("env", "form")
-
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
+    form: Form
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.at(self.form, self.env)
@@ -77,14 +75,11 @@ class _TaskNamed(Frame):
 class _Inputs(Frame):
     """Evaluates the arguments of a call of a task, tool or function."""
 
-    __slots__ = ("arguments", "env", "fn", "form", "values")
-
-    def __init__(self, fn: Reference, form: Form, env: Env, arguments: list[_Argument]) -> None:
-        self.fn = fn
-        self.form = form
-        self.env = env
-        self.arguments = arguments
-        self.values: list[Value] = []
+    fn: Reference
+    form: Form
+    env: Env
+    arguments: list[_Argument]
+    values: list[Value] = msgspec.field(default_factory=list)
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         self.values.append(value)

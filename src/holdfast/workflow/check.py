@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.requests import Operators
     from holdfast.workflow.syntax import Node
 
-__all__ = ["Finding", "check_program"]
-
 _COUNTS: dict[str, tuple[int, int | None]] = {
     "bind": (2, None),
     "call-atomic-task": (1, None),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.workflow.values import Value
 
-__all__ = ["MISSING", "MOST_BYTES", "Env", "partial_of"]
-
 MISSING: Any = object()
 MOST_BYTES = 65_536
 """Bytes of an environment that a failure carries."""

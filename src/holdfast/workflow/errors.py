@@ -18,8 +18,6 @@ from holdfast.workflow.syntax import Position
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["UnboundSymbolError", "WorkflowError", "WorkflowSyntaxError"]
-
 
 class WorkflowError(TaskDocumentFields, HoldfastError):
     """A workflow failed. The values that it had bound are kept. `type`, `reason`, `message` and `details` are those of its task document.

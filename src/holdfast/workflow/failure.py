@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.requests import Request
     from holdfast.workflow.syntax import Node
 
-__all__ = ["EvaluationProblem", "Failure", "misfit"]
-
 _SHOWN = 200
 """Characters of the expression in a message."""
 _EXPRESSION = 2_000

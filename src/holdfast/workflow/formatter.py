@@ -17,8 +17,6 @@ from holdfast.workflow.reader import read, tokens
 if TYPE_CHECKING:
     from holdfast.workflow.reader import Token
 
-__all__ = ["WIDTH", "format_source"]
-
 WIDTH = 100
 _HEADS = {
     "bind": 1,

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.workflow.environment import MISSING, Env
 from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.frames import SPECIAL, Arguments, Frame, Sequence, check_count, special
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.frames import Evaluation
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import Value
-
-__all__ = ["clauses_of", "symbol_at"]
 
 
 def symbol_at(form: Form, index: int, what: str) -> Symbol:
@@ -73,11 +73,8 @@ def _if(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Branch(Frame):
-    __slots__ = ("env", "form")
-
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
+    form: Form
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.evaluate(self.form.items[2 if value else 3], self.env)
@@ -94,13 +91,10 @@ def _and_or(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Deciding(Frame):
-    __slots__ = ("at", "env", "form", "is_and")
-
-    def __init__(self, form: Form, env: Env, *, is_and: bool) -> None:
-        self.form = form
-        self.env = env
-        self.at = 1
-        self.is_and = is_and
+    form: Form
+    env: Env
+    is_and: bool
+    at: int = 1
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         if bool(value) is self.is_and:
@@ -130,12 +124,9 @@ def _bind(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Bound(Frame):
-    __slots__ = ("env", "form", "symbol")
-
-    def __init__(self, form: Form, symbol: Symbol, env: Env) -> None:
-        self.form = form
-        self.symbol = symbol
-        self.env = env
+    form: Form
+    symbol: Symbol
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         env, body, name = self.env, self.form.items[3:], self.symbol.name
@@ -166,13 +157,10 @@ def _let(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Let(Frame):
-    __slots__ = ("env", "form", "names", "values")
-
-    def __init__(self, form: Form, env: Env, names: list[Symbol]) -> None:
-        self.form = form
-        self.env = env
-        self.names = names
-        self.values: list[Value] = []
+    form: Form
+    env: Env
+    names: list[Symbol]
+    values: list[Value] = msgspec.field(default_factory=list)
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         self.values.append(value)
@@ -201,12 +189,9 @@ def _set(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Set(Frame):
-    __slots__ = ("env", "form", "symbol")
-
-    def __init__(self, form: Form, symbol: Symbol, env: Env) -> None:
-        self.form = form
-        self.symbol = symbol
-        self.env = env
+    form: Form
+    symbol: Symbol
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         name = self.symbol.name
@@ -327,12 +312,9 @@ def _items(form: Form, value: Value) -> list[Value]:
 class _Operands(Frame):
     """Evaluates the operands of a form, one after the other."""
 
-    __slots__ = ("env", "form", "values")
-
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
-        self.values: list[Value] = []
+    form: Form
+    env: Env
+    values: list[Value] = msgspec.field(default_factory=list)
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         self.values.append(value)
@@ -352,8 +334,6 @@ class _Operands(Frame):
 
 class _Each(_Operands):
     """The operands of `map`, `filter` and `reduce`."""
-
-    __slots__ = ()
 
     def begin(self, machine: Evaluation) -> None:
         machine.at(self.form, self.env)
@@ -418,15 +398,12 @@ def _begin_filter(machine: Evaluation, form: Form, env: Env, values: list[Value]
 
 
 class _Filter(Frame):
-    __slots__ = ("at", "env", "fn", "form", "items", "kept")
-
-    def __init__(self, form: Form, env: Env, fn: Value, items: list[Value]) -> None:
-        self.form = form
-        self.env = env
-        self.fn = fn
-        self.items = items
-        self.kept: list[Value] = []
-        self.at = 0
+    form: Form
+    env: Env
+    fn: Value
+    items: list[Value]
+    kept: list[Value] = msgspec.field(default_factory=list)
+    at: int = 0
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         if value:
@@ -448,15 +425,12 @@ def _begin_reduce(machine: Evaluation, form: Form, env: Env, values: list[Value]
 
 
 class _Reduce(Frame):
-    __slots__ = ("at", "env", "fn", "form", "items", "so_far")
-
-    def __init__(self, form: Form, env: Env, fn: Value, start: Value, items: list[Value]) -> None:
-        self.form = form
-        self.env = env
-        self.fn = fn
-        self.items = items
-        self.so_far = start
-        self.at = 0
+    form: Form
+    env: Env
+    fn: Value
+    so_far: Value
+    items: list[Value]
+    at: int = 0
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         self.so_far = value
@@ -490,8 +464,6 @@ def _log_message(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Logged(_Operands):
-    __slots__ = ()
-
     def begin(self, machine: Evaluation) -> None:
         text = " ".join(value if isinstance(value, str) else show(value) for value in self.values)
         machine.give(self.values[-1])

@@ -7,31 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import msgspec
+
+from holdfast.workflow.environment import Env
 from holdfast.workflow.failure import EvaluationProblem
-from holdfast.workflow.syntax import Form, Symbol
+from holdfast.workflow.syntax import Form, Node, Symbol
+from holdfast.workflow.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.workflow.environment import Env
     from holdfast.workflow.failure import Failure
-    from holdfast.workflow.meter import Meter
+    from holdfast.workflow.meter import EvaluationMeter
     from holdfast.workflow.requests import BudgetScope, Operators, Request, Template
-    from holdfast.workflow.syntax import Node, Position
-    from holdfast.workflow.values import CallKind, Reference, Value
-
-__all__ = [
-    "SPECIAL",
-    "Arguments",
-    "CallWith",
-    "Evaluation",
-    "Frame",
-    "Operator",
-    "Sequence",
-    "Special",
-    "check_count",
-    "special",
-]
+    from holdfast.workflow.syntax import Position
+    from holdfast.workflow.values import CallKind, Reference
 
 Special: TypeAlias = "Callable[[Evaluation, Form, Env], None]"
 """Begins the evaluation of a special form."""
@@ -69,7 +59,7 @@ class Evaluation(Protocol):
     """The running machine, as forms and frames see it."""
 
     operators: Operators
-    meter: Meter
+    meter: EvaluationMeter
     templates: dict[str, Template]
     stack: list[Frame]
     scopes: tuple[BudgetScope, ...]
@@ -134,10 +124,8 @@ class Evaluation(Protocol):
         """Raise if something is changed that strands beside this one see too."""
 
 
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     """What is done with the value of an expression when it is there."""
-
-    __slots__ = ()
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         """Go on with the value."""
@@ -159,14 +147,11 @@ class Frame:
 class Arguments(Frame):
     """Evaluates the arguments of a call one by one, then makes the call."""
 
-    __slots__ = ("at", "env", "fn", "form", "values")
-
-    def __init__(self, form: Form, env: Env, fn: Value) -> None:
-        self.form = form
-        self.env = env
-        self.fn = fn
-        self.values: list[Value] = []
-        self.at = 1
+    form: Form
+    env: Env
+    fn: Value
+    values: list[Value] = msgspec.field(default_factory=list)
+    at: int = 1
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         self.values.append(value)
@@ -189,11 +174,8 @@ class Arguments(Frame):
 class Operator(Frame):
     """The operator of a call is an expression of its own: `((lambda (x) x) 1)`."""
 
-    __slots__ = ("env", "form")
-
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
+    form: Form
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.apply(value, self.form, self.env)
@@ -202,12 +184,9 @@ class Operator(Frame):
 class Sequence(Frame):
     """Evaluates expressions one after the other; the last one is the value."""
 
-    __slots__ = ("at", "body", "env")
-
-    def __init__(self, body: tuple[Node, ...], env: Env) -> None:
-        self.body = body
-        self.env = env
-        self.at = 0
+    body: tuple[Node, ...]
+    env: Env
+    at: int = 0
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         del value
@@ -225,12 +204,9 @@ class Sequence(Frame):
 class CallWith(Frame):
     """Calls a function with the value."""
 
-    __slots__ = ("env", "fn", "form")
-
-    def __init__(self, fn: Value, form: Form, env: Env) -> None:
-        self.fn = fn
-        self.form = form
-        self.env = env
+    fn: Value
+    form: Form
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.call(self.fn, [value], self.form, self.env)

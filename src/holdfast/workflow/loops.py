@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.workflow.environment import Env
 from holdfast.workflow.failure import EvaluationProblem
 from holdfast.workflow.forms import clauses_of
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.frames import Evaluation
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import Value
-
-__all__: list[str] = []
 
 _MOST = 1_000_000
 _HISTORY_BYTES = 65_536
@@ -57,11 +57,8 @@ def _loop(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _LoopCount(Frame):
-    __slots__ = ("env", "form")
-
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
+    form: Form
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.at(self.form, self.env)
@@ -69,12 +66,9 @@ class _LoopCount(Frame):
 
 
 class _Loop(Frame):
-    __slots__ = ("body", "env", "left")
-
-    def __init__(self, body: Node, env: Env, count: int) -> None:
-        self.body = body
-        self.env = env
-        self.left = count
+    body: Node
+    env: Env
+    left: int
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         if self.left == 0:
@@ -97,13 +91,10 @@ def _decided_loop(machine: Evaluation, form: Form, env: Env) -> None:
 class _LoopClauses(Frame):
     """Evaluates the clauses of a loop in their order. The functions see `*loop-config*`."""
 
-    __slots__ = ("env", "form", "nodes", "values")
-
-    def __init__(self, form: Form, env: Env, nodes: list[Node]) -> None:
-        self.form = form
-        self.env = env
-        self.nodes = nodes
-        self.values: list[Value] = []
+    form: Form
+    env: Env
+    nodes: list[Node]
+    values: list[Value] = msgspec.field(default_factory=list)
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         self.values.append(value)
@@ -160,17 +151,14 @@ def _iterative_phases(functions: list[Value]) -> list[tuple[str, str, Value, tup
 class _Decided(Frame):
     """A loop whose controller decides."""
 
-    __slots__ = ("at", "count", "env", "form", "history", "iteration", "phases", "values")
-
-    def __init__(self, form: Form, env: Env, count: int, values: dict[str, Value], phases: list[Any]) -> None:
-        self.form = form
-        self.env = env
-        self.count = count
-        self.phases = phases
-        self.iteration = 1
-        self.at = 0
-        self.values = values
-        self.history: list[dict[str, Any]] = [{"iteration": 1}]
+    form: Form
+    env: Env
+    count: int
+    values: dict[str, Value]
+    phases: list[Any]
+    iteration: int = 1
+    at: int = 0
+    history: list[dict[str, Any]] = msgspec.field(default_factory=lambda: [{"iteration": 1}])
 
     def next_phase(self, machine: Evaluation) -> None:
         _, _, fn, takes = self.phases[self.at]

@@ -23,7 +23,7 @@ from holdfast.workflow.calls import begin_call, named
 from holdfast.workflow.environment import MISSING, Env
 from holdfast.workflow.failure import EvaluationProblem, Failure
 from holdfast.workflow.frames import SPECIAL, Arguments, CallWith, Operator, Sequence, check_count
-from holdfast.workflow.meter import Limits, Meter
+from holdfast.workflow.meter import EvaluationMeter, Limits
 from holdfast.workflow.primitives import CONSTANTS, PRIMITIVES, user_primitives
 from holdfast.workflow.requests import Binding, Bound, CallRequest, Escalate, Operators, Parallel, PauseRequest
 from holdfast.workflow.syntax import Form, Position, Symbol
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.requests import BudgetScope, Request, Template
     from holdfast.workflow.syntax import Node
     from holdfast.workflow.values import CallKind, Value
-
-__all__ = ["Machine"]
 
 _SLICE = 20_000
 """Steps after which others may run: some milliseconds."""
@@ -65,7 +63,7 @@ class Machine:
     ) -> None:
         self.operators = operators = operators or Operators()
         self.redactor = redactor
-        self.meter = Meter(limits or Limits())
+        self.meter = EvaluationMeter(limits or Limits())
         self.templates: dict[str, Template] = {}
         self.env = Env(dict(inputs or {})) if env is None else env
         self.stack: list[Frame] = []
@@ -462,7 +460,7 @@ class Machine:
         return None
 
 
-def _run(fn: Primitive, meter: Meter, values: list[Value]) -> Value:
+def _run(fn: Primitive, meter: EvaluationMeter, values: list[Value]) -> Value:
     try:
         return fn.run(meter, *values) if fn.needs_meter else fn.run(*values)
     except (ArithmeticError, RecursionError) as error:

@@ -16,8 +16,6 @@ from holdfast.workflow.values import CELL, plain, size_of
 if TYPE_CHECKING:
     from holdfast.workflow.values import Value
 
-__all__ = ["Limits", "Meter"]
-
 _BITS = 4_096
 """Bits of a whole number: 1,233 digits."""
 
@@ -36,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """List items, dict entries and texts that are made in all, 8 characters to a cell."""
 
 
-class Meter:
+class EvaluationMeter:
     """What a workflow has used. All its strands share it."""
 
     __slots__ = ("cells", "left", "limits", "turns")

@@ -21,11 +21,9 @@ from holdfast.workflow.values import Primitive, equal, kind_of, show
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.workflow.meter import Meter
+    from holdfast.workflow.meter import EvaluationMeter
     from holdfast.workflow.requests import Operators
     from holdfast.workflow.values import Value
-
-__all__ = ["CONSTANTS", "PRIMITIVES", "user_primitives"]
 
 CONSTANTS: dict[str, list[Value]] = {"nil": []}
 PRIMITIVES: dict[str, Primitive] = {}
@@ -51,7 +49,9 @@ def user_primitives(operators: Operators) -> dict[str, Primitive]:
     }
 
 
-def _run_users(name: str, run: Callable[..., Value], operators: Operators, meter: Meter, *values: Value) -> Value:
+def _run_users(
+    name: str, run: Callable[..., Value], operators: Operators, meter: EvaluationMeter, *values: Value
+) -> Value:
     try:
         return meter.received(run(*(meter.plain(value) for value in values)))
     except EvaluationProblem:
@@ -263,7 +263,7 @@ def _nth(value: Value, index: Value) -> Value:
 
 
 @_primitive("append", needs_meter=True)
-def _append(meter: Meter, *values: Value) -> Value:
+def _append(meter: EvaluationMeter, *values: Value) -> Value:
     """(append items more): lists put together."""
     lists = [_list("append", value) for value in values]
     meter.expect_items(sum(len(items) for items in lists))
@@ -277,7 +277,7 @@ def _reverse(value: Value) -> Value:
 
 
 @_primitive("range", least=1, most=2, needs_meter=True)
-def _range(meter: Meter, *bounds: Value) -> Value:
+def _range(meter: EvaluationMeter, *bounds: Value) -> Value:
     """(range 3), (range 1 4): the list (0 1 2), and (1 2 3)."""
     numbers = range(*(_whole("range", bound) for bound in bounds))
     meter.expect_items(len(numbers))
@@ -333,19 +333,19 @@ def _contains(value: Value, item: Value) -> Value:
 
 
 @_primitive("concat", needs_meter=True)
-def _concat(meter: Meter, *values: Value) -> Value:
+def _concat(meter: EvaluationMeter, *values: Value) -> Value:
     """(concat "a" 1 x): values put together as text."""
     parts = [_written(meter, value) for value in values]
     meter.expect_text(sum(len(part) for part in parts))
     return "".join(parts)
 
 
-def _written(meter: Meter, value: Value) -> str:
+def _written(meter: EvaluationMeter, value: Value) -> str:
     return value if isinstance(value, str) else _json(meter, value)
 
 
 @_primitive("join", least=1, most=2, needs_meter=True)
-def _join(meter: Meter, value: Value, between: Value = "") -> Value:
+def _join(meter: EvaluationMeter, value: Value, between: Value = "") -> Value:
     r"""(join lines "\n"): the items of a list as one text."""
     separator = _text("join", between)
     parts = [_written(meter, item) for item in _list("join", value)]
@@ -354,7 +354,7 @@ def _join(meter: Meter, value: Value, between: Value = "") -> Value:
 
 
 @_primitive("split", least=1, most=2, needs_meter=True)
-def _split(meter: Meter, value: Value, between: Value = None) -> Value:
+def _split(meter: EvaluationMeter, value: Value, between: Value = None) -> Value:
     r"""(split text "\n"): the parts of a text; without a second argument, its words."""
     text = _text("split", value)
     if between is None:
@@ -367,12 +367,12 @@ def _split(meter: Meter, value: Value, between: Value = None) -> Value:
 
 
 @_primitive("to-json", least=1, most=1, needs_meter=True)
-def _to_json(meter: Meter, value: Value) -> Value:
+def _to_json(meter: EvaluationMeter, value: Value) -> Value:
     """(to-json value): a value as JSON."""
     return _json(meter, value)
 
 
-def _json(meter: Meter, value: Value) -> str:
+def _json(meter: EvaluationMeter, value: Value) -> str:
     if isinstance(value, Symbol):
         return value.name
     try:
@@ -382,7 +382,7 @@ def _json(meter: Meter, value: Value) -> str:
 
 
 @_primitive("parse-json", least=1, most=1, needs_meter=True)
-def _parse_json(meter: Meter, value: Value) -> Value:
+def _parse_json(meter: EvaluationMeter, value: Value) -> Value:
     """(parse-json text): the value that a JSON text holds."""
     try:
         return meter.received(msgspec.json.decode(_text("parse-json", value)))
@@ -394,7 +394,7 @@ def _parse_json(meter: Meter, value: Value) -> Value:
 
 
 @_primitive("error", least=1, most=2, needs_meter=True)
-def _error(meter: Meter, message: Value, value: Value = None) -> Value:
+def _error(meter: EvaluationMeter, message: Value, value: Value = None) -> Value:
     """(error "no plan" details): fail. `try` and `fallback` handle it, and the value is in the failure."""
     text = message if isinstance(message, str) else show(message, 200)
     raise EvaluationProblem("TASK_EVALUATION_FAILED", text, {"value": meter.plain(value)}, why="raised")

@@ -21,8 +21,6 @@ from holdfast.workflow.syntax import Form, Node, Position, Symbol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ReadLimits", "Token", "read", "read_one", "tokens"]
-
 _TOKEN = re.compile(
     r"""
       (?P<space>[\s]+)

@@ -57,12 +57,9 @@ def _is_clause(node: Node, name: str) -> bool:
 
 
 class _Catch(Frame):
-    __slots__ = ("env", "handler", "name")
-
-    def __init__(self, name: str, handler: tuple[Node, ...], env: Env) -> None:
-        self.name = name
-        self.handler = handler
-        self.env = env
+    name: str
+    handler: tuple[Node, ...]
+    env: Env
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.give(value)
@@ -84,12 +81,9 @@ def _fallback(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _Fallback(Frame):
-    __slots__ = ("at", "env", "form")
-
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
-        self.at = 1
+    form: Form
+    env: Env
+    at: int = 1
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.give(value)
@@ -143,13 +137,10 @@ def _with_options(machine: Evaluation, form: Form, env: Env, clauses: dict[str, 
 
 
 class _Options(Frame):
-    __slots__ = ("begin", "env", "form", "names")
-
-    def __init__(self, form: Form, env: Env, names: tuple[str, ...], begin: _Begin) -> None:
-        self.form = form
-        self.env = env
-        self.names = names
-        self.begin = begin
+    form: Form
+    env: Env
+    names: tuple[str, ...]
+    begin: _Begin
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.at(self.form, self.env)
@@ -169,14 +160,11 @@ def _number(what: str, value: Value, most: float = _LONGEST_DELAY_S) -> float:
 
 
 class _Retry(Frame):
-    __slots__ = ("backoff", "delay", "env", "form", "left")
-
-    def __init__(self, form: Form, env: Env, attempts: int, delay: float, backoff: float) -> None:
-        self.form = form
-        self.env = env
-        self.left = attempts
-        self.delay = delay
-        self.backoff = backoff
+    form: Form
+    env: Env
+    left: int
+    delay: float
+    backoff: float
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.give(value)
@@ -227,20 +215,17 @@ def _begin_later(machine: Evaluation, form: Form, env: Env, given: dict[str, Val
 
 
 class _RetryLater(Frame):
-    __slots__ = ("after", "asks", "attempts", "backoff", "env", "form", "made", "questions", "waiting")
-
-    def __init__(self, form: Form, env: Env, attempts: int, after: float, backoff: float, *, asks: bool) -> None:
-        self.form = form
-        self.env = env
-        self.attempts = attempts
-        self.after = after
-        self.backoff = backoff
-        self.asks = asks
-        self.made = 0
-        """Attempts since the beginning, or since the operator said yes."""
-        self.questions = 0
-        self.waiting: Failure | None = None
-        """The failure that the operator is asked about."""
+    form: Form
+    env: Env
+    attempts: int
+    after: float
+    backoff: float
+    asks: bool
+    made: int = 0
+    """Attempts since the beginning, or since the operator agreed."""
+    questions: int = 0
+    waiting: Failure | None = None
+    """The failure that the operator is asked about."""
 
     def catches(self, failure: Failure) -> bool:
         may_ask = self.asks and self.questions < _MOST_QUESTIONS
@@ -291,12 +276,9 @@ def _with_budget(machine: Evaluation, form: Form, env: Env) -> None:
 
 
 class _BudgetLimits(Frame):
-    __slots__ = ("env", "form", "names")
-
-    def __init__(self, form: Form, env: Env, names: tuple[str, ...]) -> None:
-        self.form = form
-        self.env = env
-        self.names = names
+    form: Form
+    env: Env
+    names: tuple[str, ...]
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.at(self.form, self.env)
@@ -314,10 +296,7 @@ class _BudgetLimits(Frame):
 
 
 class _Spending(Frame):
-    __slots__ = ("before",)
-
-    def __init__(self, before: tuple[BudgetScope, ...]) -> None:
-        self.before = before
+    before: tuple[BudgetScope, ...]
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.scopes = self.before

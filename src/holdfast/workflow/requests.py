@@ -13,22 +13,6 @@ import msgspec
 from holdfast.faults import Fault
 from holdfast.workflow.syntax import Position
 
-__all__ = [
-    "Binding",
-    "Bound",
-    "BudgetScope",
-    "CallRequest",
-    "Escalate",
-    "Later",
-    "Log",
-    "Operators",
-    "Parallel",
-    "PauseRequest",
-    "Request",
-    "Template",
-    "WaitRequest",
-]
-
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
     """An atomic task that a workflow defined with `defatom`: a prompt with places for its inputs."""

@@ -17,20 +17,6 @@ import msgspec
 
 from holdfast.faults import Fault, InvalidError, Kind, NextActor, Partial
 
-__all__ = [
-    "PHASES",
-    "ActEnded",
-    "Enter",
-    "Lifecycle",
-    "Outcome",
-    "Phase",
-    "PhaseEnded",
-    "StageEnded",
-    "Verdict",
-    "check_word",
-    "stage_failed",
-]
-
 Phase: TypeAlias = Literal["Setup", "Init", "CheckGate", "Act", "Assert", "Exit", "Next"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 Verdict: TypeAlias = Literal["proceed", "retry", "skip"]

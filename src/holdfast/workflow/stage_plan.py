@@ -16,23 +16,6 @@ from holdfast.faults import Fault, HoldfastError, InvalidError
 if TYPE_CHECKING:
     from holdfast.workflow.stage_lifecycle import StageEnded
 
-__all__ = [
-    "END",
-    "AbortChain",
-    "BranchEnded",
-    "FinishChain",
-    "Go",
-    "Graph",
-    "Move",
-    "PlanNode",
-    "PutOff",
-    "Resolution",
-    "RunSiblings",
-    "RunStage",
-    "StageChain",
-    "sibling_failed",
-]
-
 Resolution: TypeAlias = Literal["skip", "retry-later", "abort-workflow"]
 """What becomes of the workflow if a stage cannot recover."""
 
@@ -53,7 +36,7 @@ class Go(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, given: Any, where: str) -> Go | None:
-        """Return what a stage leads to, from what Next returned or the definition says: an id, several, or a `Go`; None: nothing said."""
+        """Return what a stage leads to, from what Next returned or the definition says: an id, several, or a `Go`; None if neither names one."""
         match given:
             case None | Go():
                 return given

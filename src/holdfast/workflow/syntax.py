@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["START", "Form", "Node", "Position", "Symbol", "is_list_of_symbols", "quoted"]
-
 
 class Position(NamedTuple):
     """A place in a source, counted from 1: `Position(3, 14)` is line 3, column 14."""

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.environment import Env
     from holdfast.workflow.syntax import Node
 
-__all__ = [
-    "CallKind",
-    "Closure",
-    "Primitive",
-    "Reference",
-    "Size",
-    "Value",
-    "digest",
-    "equal",
-    "fold",
-    "kind_of",
-    "plain",
-    "show",
-    "size_of",
-]
-
 Value: TypeAlias = Any
 
 CallKind: TypeAlias = Literal["task", "tool", "function", "template", "context", "script"]

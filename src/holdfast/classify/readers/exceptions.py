@@ -23,8 +23,6 @@ from holdfast.faults.redaction import LONGEST_SECRET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Shape", "cause_of", "causes", "is_ordinary", "leaves", "read_class", "read_exception", "shape_of"]
-
 # Bounds: a chain may be circular, and a group may hold thousands of leaves.
 _MAX_CHAIN = 12
 _MAX_LEAVES = 10_000
@@ -190,7 +188,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
     `__cause__` is always followed. `__context__` is followed only for libraries known to wrap without `from`, because
     elsewhere it may be an unrelated error that was being handled (R21). The same holds for one that was handled around the call:
-    whoever calls a fallback in an `except` block handles the failure of something else.
+    a program that calls a fallback in an `except` block handles the failure of something else.
     """
     seen: list[BaseException] = []
     current: BaseException | None = error

@@ -15,16 +15,6 @@ from holdfast.classify.phrases import BEGINNING, ENDED, PAGE, codes_in, find_phr
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "GRPC_NAMES",
-    "gather",
-    "lower_headers",
-    "read_grpc",
-    "read_http",
-    "read_jsonrpc",
-    "read_stream",
-]
-
 GRPC_NAMES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
@@ -396,28 +386,16 @@ _ENDS = ('"message_stop"', '"response.completed"', '"done":true', '"done": true'
 _DONE = re.compile(r"^(?:data:)?[ \t]*\[DONE\][ \t\r]*$", re.MULTILINE)
 """`[DONE]` ends a stream only as a line of its own: a model may also write the word in its text."""
 _BAD_FINISH = {
-    "content_filter": "filtered",
-    "safety": "filtered",
-    "recitation": "filtered",
-    "prohibited_content": "filtered",
-    "blocklist": "filtered",
-    "spii": "filtered",
-    "refusal": "filtered",
-    "content_filtered": "filtered",
-    "guardrail_intervened": "filtered",
-    "error_toxic": "filtered",
-    "image_safety": "filtered",
-    "language": "filtered",
-    "model_context_window_exceeded": "overflow",
-    "error_limit": "overflow",
-    "insufficient_system_resource": "cut",
-    "unexpected_tool_call": "malformed",
-    "tool_use_failed": "malformed",
-    "max_output_tokens": "length",
-    "max_tokens": "length",
-    "length": "length",
-    "malformed_function_call": "malformed",
-    "error": "cut",
+    finish: how
+    for how, finishes in {
+        "filtered": "content_filter safety recitation prohibited_content blocklist spii refusal content_filtered guardrail_intervened"
+        " error_toxic image_safety language",
+        "overflow": "model_context_window_exceeded error_limit",
+        "length": "max_output_tokens max_tokens length",
+        "malformed": "unexpected_tool_call tool_use_failed malformed_function_call",
+        "cut": "insufficient_system_resource error",
+    }.items()
+    for finish in finishes.split()
 }
 
 

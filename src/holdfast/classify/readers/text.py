@@ -12,8 +12,6 @@ from holdfast.classify.phrases import PAGE, SECRETS, codes_in, find_phrases
 from holdfast.classify.readers.responses import GRPC_NAMES
 from holdfast.classify.times import UNIT
 
-__all__ = ["named_causes", "read_named", "read_output", "read_process", "read_text", "split_traceback"]
-
 _TEXT_CHARS = 4_096
 _HEAD_CHARS = 1_024
 _STDERR_CHARS = 4_096

@@ -6,58 +6,24 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
-from holdfast.classify.phrases import codes, phrases
+from holdfast.classify.phrases import codes, names, phrases
+from holdfast.classify.words import Words
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-_TYPES: dict[str, Code] = {
-    "accessdeniedexception": "AUTH_FORBIDDEN",
-    "accessdenied": "AUTH_FORBIDDEN",
-    "unauthorizedoperation": "AUTH_FORBIDDEN",
-    "optinrequired": "AUTH_FORBIDDEN",
-    "resourcenotfoundexception": "PROVIDER_MODEL_NOT_FOUND",
-    "modeltimeoutexception": "PROVIDER_TIMEOUT",
-    "modelnotreadyexception": "PROVIDER_MODEL_LOADING",
-    "modelerrorexception": "PROVIDER_INTERNAL_ERROR",
-    "modelstreamerrorexception": "PROVIDER_STREAM_CUT",
-    "internalserverexception": "PROVIDER_INTERNAL_ERROR",
-    "internalfailure": "PROVIDER_INTERNAL_ERROR",
-    "internalerror": "PROVIDER_INTERNAL_ERROR",
-    "serviceunavailableexception": "PROVIDER_UNAVAILABLE",
-    "serviceunavailable": "PROVIDER_UNAVAILABLE",
-    "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
-    "limitexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
-    "expiredtoken": "AUTH_TOKEN_EXPIRED",
-    "expiredtokenexception": "AUTH_TOKEN_EXPIRED",
-    "invalidclienttokenid": "AUTH_FAILED",
-    "unrecognizedclientexception": "AUTH_FAILED",
-    "invalidaccesskeyid": "AUTH_FAILED",
-    "signaturedoesnotmatch": "AUTH_FAILED",
-    "requesttimeoutexception": "PROVIDER_TIMEOUT",
-    "resourceconflictexception": "TOOL_RESOURCE_BUSY",
-    "operationaborted": "TOOL_RESOURCE_BUSY",
-    "nosuchkey": "TOOL_FILE_NOT_FOUND",
-    "nosuchbucket": "TOOL_FILE_NOT_FOUND",
-    "nosuchentity": "TOOL_FILE_NOT_FOUND",
-    "bandwidthlimitexceeded": "PROVIDER_RATE_LIMITED",
-    "deleteconflict": "PROVIDER_BAD_REQUEST",
-    "idpcommunicationerror": "PROVIDER_UNAVAILABLE",
-}
+_LISTED = Words("aws")
+
+_TYPES: dict[str, Code] = _LISTED.lookup("types")
 # These codes are not in the table above, because the text decides between a rate limit and a daily limit.
-_THROTTLES = codes("""
-    throttlingexception throttling toomanyrequestsexception requestlimitexceeded
-    provisionedthroughputexceededexception slowdown throttledexception
-""")
+_THROTTLES = codes(_LISTED["throttles"])
 
 _DAILY = phrases("per day", "daily")
 # This message comes with the codes of a bad signature. Those codes would wrongly blame the key.
 _SKEW = phrases("signature expired", "signature not yet current", "timestamp is too skewed")
 _ON_DEMAND = phrases("with on-demand throughput isn't supported", "on-demand throughput is not supported")
 _NO_ACCESS = phrases("don't have access to the model with the specified model id")
-_RETIRED = phrases("""
-    provided model identifier is invalid | end of its life | marked by provider as legacy
-""")
+_RETIRED = phrases(_LISTED["retired"])
 _REGION = phrases("not available from unsupported", "unsupported countries, regions, or territories")
 
 
@@ -101,29 +67,7 @@ def exception_type(evidence: Evidence) -> Verdict | None:
 
 
 # The words of which AWS makes its names, for the names that no table lists.
-_PARTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("PROVIDER_BAD_REQUEST", ("validationerror", "deleteconflict", "bucketnotempty")),
-    ("PROVIDER_RATE_LIMITED", ("throttl", "toomanyrequest", "slowdown", "bandwidthlimit")),
-    ("PROVIDER_TIMEOUT", ("timeout", "timedout")),
-    ("PROVIDER_OVERLOADED", ("capacity", "overload", "busy")),
-    ("AUTH_FORBIDDEN", ("denied", "unauthorized", "forbidden", "notauthorized")),
-    ("AUTH_FAILED", ("auth", "credential", "signature")),
-    ("TOOL_FILE_NOT_FOUND", ("notfound", "nosuch", "doesnotexist")),
-    ("TOOL_RESOURCE_BUSY", ("conflict", "inuse", "inprogress", "locked", "concurrent")),
-    ("PROVIDER_QUOTA_EXHAUSTED", ("limitexceeded", "quota")),
-    (
-        "PROVIDER_UNAVAILABLE",
-        (
-            "unavailable",
-            "notready",
-            "idpcommunication",
-            "serviceexception",
-            "internal",
-            "serverexception",
-            "servererror",
-        ),
-    ),
-)
+_PARTS: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("parts", names)
 _NAME = re.compile(r"an error occurred \((\w+)\) when calling")
 
 

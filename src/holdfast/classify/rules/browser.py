@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import names, phrases
+from holdfast.classify.words import Words
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
+
+_LISTED = Words("browser")
 
 _THREW = re.compile(
     r"(?:\b(?:page|frame|locator|worker|elementhandle|jshandle)\.\w+: |\bevaluation failed: |\bjavascript error: )"
@@ -20,9 +23,7 @@ _THREW = re.compile(
 _FETCH = phrases("failed to fetch", "fetch failed", "load failed", "networkerror when attempting")
 
 
-@applies_when(
-    phrases("typeerror | syntaxerror | referenceerror | rangeerror | evalerror | urierror | javascript error\n")
-)
+@applies_when(phrases(_LISTED["script_threw"]))
 def script_threw(evidence: Evidence) -> Verdict | None:
     """The script that the caller ran in the page is wrong. The page and the browser are well."""
     own = evidence.status is None and evidence.rpc_code is None and not evidence.matches(_FETCH)

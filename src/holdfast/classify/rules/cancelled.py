@@ -6,23 +6,18 @@ import re
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
-_CANCELLED = class_names("""
-    CancelledError Cancelled FutureCancelledError APIUserAbortError OperationCanceledException CancellationException
-    KeyboardInterrupt GeneratorExit AbortError TaskCancelledError
-""")
+_LISTED = Words("cancelled")
+
+_CANCELLED = class_names(_LISTED["cancelled"])
 
 # Google also sends 499 when its own backend gave up. Such a failure is worth a retry.
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
 
-_BY_A_PERSON = phrases("""
-    interrupted by user | interrupted by the user | aborted by user | aborted by the user | cancelled by user | canceled by user
-    cancelled by the user | canceled by the user | interrupted (ctrl-c) | turn aborted | turn interrupted | stopped by user
-    conversation interrupted | request interrupted by user | stopped by the user | user interrupted | user cancelled | user canceled | user aborted | cancelled by operator
-    canceling since | cancelling since | due to user request | at the request of the user
-""")
+_BY_A_PERSON = phrases(_LISTED["by_a_person"])
 
 
 @applies_when(_BY_A_PERSON)

@@ -9,7 +9,10 @@ import msgspec
 from holdfast.classify.concepts import FORBIDS_A_RETRY, LONGEST, UNACCEPTED, meant, passing
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, fold
 from holdfast.classify.phrases import find_late, find_phrases, late_phrases
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
+
+_LISTED = Words("concepts")
 
 _CALL = frozenset(
     {"AUTH_FAILED", "AUTH_FORBIDDEN", "PROVIDER_BILLING", "PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_ENTITLEMENT_MISSING"}
@@ -54,17 +57,10 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 
 
 # In the output of a program, "token", "account" and "root" have other meanings.
-_LOGIN = late_phrases("""
-    sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
-    credential
-    sudoers | read the password | no_pubkey | not signed | signing failed | authentication information | trust required | host key
-    token scope | scope | logged out | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer | requires auth | needs auth | no auth | auth method
-""")
+_LOGIN = late_phrases(_LISTED["login-in-stderr"])
 
 
-_ASKS = late_phrases(
-    "requires | needs | is not in | not signed | signing failed | no authentication | trust required | does not match\n"
-)
+_ASKS = late_phrases(_LISTED["asks"])
 
 
 @applies_when(local=True)
@@ -77,12 +73,8 @@ def login_in_stderr(evidence: Evidence) -> Verdict | None:
     return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST) if late & _LOGIN and late & (UNACCEPTED | _ASKS) else None
 
 
-_LINE = late_phrases(
-    "connection | network | remote cache | registry | communications link | channel | socket | tunnel | websocket | remote host | session\n"
-)
-_BROKEN = late_phrases("""
-    refused | reset | was lost | is lost | dropped | broken | disconnected | link failure | unreachable | hung up | severed
-""")
+_LINE = late_phrases(_LISTED["line-in-stderr"])
+_BROKEN = late_phrases(_LISTED["broken-in-stderr"])
 
 
 @applies_when(local=True)
@@ -96,10 +88,8 @@ def line_in_stderr(evidence: Evidence) -> Verdict | None:
 
 
 # In the output of a program a limit may be one of the machine. "Your plan" belongs to a service.
-_YOUR_PLAN = late_phrases(
-    "your plan | your current plan | your account | your subscription | your tier | your organization\n"
-)
-_FULL = late_phrases("limit | limits | quota | upgrade | exceeded | reached | exceeds | maximum | allowance\n")
+_YOUR_PLAN = late_phrases(_LISTED["your_plan"])
+_FULL = late_phrases(_LISTED["full-in-stderr"])
 
 
 @applies_when(local=True)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
 from holdfast.classify.hints import requested_delay
 from holdfast.classify.phrases import codes, phrases
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
+
+_LISTED = Words("google")
 
 # Quota ids are written without spaces (`PerDay`), so they are searched as substrings, not as phrases.
 _DAILY = ("perday", "per day", "per_day", "daily", "/day")
@@ -18,9 +21,7 @@ _EXHAUSTED = codes("resource_exhausted resourceexhausted")
 _GOOGLE = phrases("ai.google.dev", "googleapis.com")
 _MESSAGE_SIZE = phrases("received message larger", "message larger than max", "trying to send message")
 _CAPACITY = phrases("no capacity available", "high demand")
-_MONEY = phrases("""
-    credits are depleted | prepayment credits | billing account | spending cap | spend cap
-""")
+_MONEY = phrases(_LISTED["money"])
 _WINDOW = phrases("quota will reset", "exhausted your capacity")
 _EMPTY = phrases("exceeded your current quota")
 _PLACE = phrases("location is not supported", "not available in your", "country")
@@ -75,9 +76,7 @@ def api_key(evidence: Evidence) -> Verdict | None:
 
 
 _PLUGIN = phrases("getting metadata from plugin failed")
-_ON_THE_WAY = phrases("""
-    timeout | timed out | connection | unreachable | name resolution | temporarily | unavailable | max retries exceeded | transporterror
-""")
+_ON_THE_WAY = phrases(_LISTED["on_the_way"])
 
 
 @applies_when(_PLUGIN)

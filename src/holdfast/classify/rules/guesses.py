@@ -10,10 +10,13 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, fold
 from holdfast.classify.guesses import SENTENCE, healing, staying
 from holdfast.classify.phrases import find_late, find_phrases, late_phrases
 from holdfast.classify.sentences import LONGEST, NONE_FOUND, UNSET
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
+
+_LISTED = Words("guesses")
 
 _WRITTEN = frozenset({Source.TEXT, Source.EXCEPTION})
 _CALL = frozenset({"AUTH_FORBIDDEN", "AUTH_REQUIRED", "PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_ENTITLEMENT_MISSING"})
@@ -59,9 +62,7 @@ def heals(evidence: Evidence) -> Verdict | None:
     return None if code is None else Verdict(code=code, weak=True)
 
 
-_OBLIGES = late_phrases(
-    "must | requires | require | need to | needs to | have to | has to | first | instead | only | before\n"
-)
+_OBLIGES = late_phrases(_LISTED["obliges"])
 
 
 def obliged(evidence: Evidence) -> Verdict | None:

@@ -8,27 +8,15 @@ from typing import TYPE_CHECKING
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.identifiers import IDENTIFIERS, identified
 from holdfast.classify.phrases import class_names, codes, phrases
+from holdfast.classify.words import Words
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
+_LISTED = Words("identifiers")
+
 _SQLSTATE = re.compile(r"\bsqlstate\W{1,4}([0-9a-z]{5})\b|\berror \d{4} \(([0-9a-z]{5})\)")
-_SQLSTATES: dict[str, Code] = {
-    "57014": "TOOL_TIMEOUT",
-    "57p01": "PROVIDER_UNAVAILABLE",
-    "57p02": "PROVIDER_UNAVAILABLE",
-    "57p03": "PROVIDER_UNAVAILABLE",
-    "57p05": "CONN_RESET",
-    "55p03": "TOOL_RESOURCE_BUSY",
-    "55006": "TOOL_RESOURCE_BUSY",
-    "53300": "TOOL_RESOURCE_BUSY",
-    "53100": "SYS_RESOURCE_EXHAUSTED",
-    "53200": "TOOL_OUT_OF_MEMORY",
-    "3d000": "TOOL_FILE_NOT_FOUND",
-    "42501": "TOOL_FORBIDDEN",
-    "42p01": "TOOL_FILE_NOT_FOUND",
-    "42s02": "TOOL_FILE_NOT_FOUND",
-}
+_SQLSTATES: dict[str, Code] = _LISTED.lookup("sqlstates")
 _SQLSTATE_CLASSES: dict[str, Code] = {
     "08": "CONN_RESET",
     "28": "AUTH_FAILED",
@@ -38,9 +26,7 @@ _SQLSTATE_CLASSES: dict[str, Code] = {
 """The first two characters of a SQLSTATE name its class. Every other class means that the statement or the data is wrong."""
 
 
-@applies_when(
-    phrases("sqlstate", "error 1", "error 2", "error 3") | phrases("42000", "hy000", "28000", "40001", "08s01")
-)
+@applies_when(phrases("sqlstate", "error 1", "error 2", "error 3") | phrases(_LISTED["sql_state"]))
 def sql_state(evidence: Evidence) -> Verdict | None:
     """A database printed a SQLSTATE. Its class decides; MySQL's HY000 says nothing."""
     found = _SQLSTATE.search(evidence.text)
@@ -55,18 +41,7 @@ def sql_state(evidence: Evidence) -> Verdict | None:
 
 
 _ORACLE = re.compile(r"\bora-(\d{5})\b")
-_ORACLES: dict[str, Code] = {
-    **dict.fromkeys(("00054", "00060", "01555", "04020", "08177", "30006"), "TOOL_RESOURCE_BUSY"),
-    **dict.fromkeys(("01033", "01034", "01089", "01090", "12514", "12516", "12518", "12519", "12520", "12528"), "PROVIDER_UNAVAILABLE"),
-    **dict.fromkeys(("00028", "01012", "03113", "03114", "03135", "12537", "12547", "12571", "25408"), "CONN_RESET"),
-    **dict.fromkeys(("12170", "12535", "12606"), "CONN_TIMEOUT"),
-    **dict.fromkeys(("01005", "01017", "01031", "01045", "28000", "28001"), "AUTH_FAILED"),
-    **dict.fromkeys(("00942", "04043", "01403"), "TOOL_FILE_NOT_FOUND"),
-    "12154": "PROVIDER_BAD_REQUEST",
-    "12541": "CONN_REFUSED",
-    "12545": "CONN_DNS_FAILED",
-    "01013": "SYS_CANCELLED",
-}  # fmt: skip
+_ORACLES: dict[str, Code] = _LISTED.lookup("oracles")  # fmt: skip
 
 
 @applies_when(phrases("ora"))
@@ -85,22 +60,11 @@ def sql_code(evidence: Evidence) -> Verdict | None:
 
 
 _MYSQL = re.compile(r"(?:\berror |^\(|: \()(\d{4})(?: \(|: |, ['\"])")
-_MYSQLS: dict[str, Code] = {
-    **dict.fromkeys(("1158", "1159", "1160", "1161", "1927", "2002", "2003", "2006", "2013", "2055"), "CONN_RESET"),
-    **dict.fromkeys(("1205", "1213", "1614", "1689", "3572"), "TOOL_RESOURCE_BUSY"),
-    **dict.fromkeys(("1053", "1077", "1079"), "PROVIDER_UNAVAILABLE"),
-    **dict.fromkeys(("1907", "3024"), "TOOL_TIMEOUT"),
-    "1040": "PROVIDER_OVERLOADED",
-    "2005": "CONN_DNS_FAILED",
-}
+_MYSQLS: dict[str, Code] = _LISTED.lookup("mysqls")
 """MySQL's numbers for what passes. Every other number means that the statement, the data or the account is wrong."""
 
 
-@applies_when(
-    phrases(
-        "communication packets | connection was killed | shutdown in progress | execution was interrupted | nowait is set | time exceeded\n"
-    )
-)
+@applies_when(phrases(_LISTED["mysql"]))
 def mysql(evidence: Evidence) -> Verdict | None:
     """MySQL printed a number that passes, in words that no other rule knows."""
     found = _MYSQL.search(evidence.text) if evidence.status is None else None
@@ -113,14 +77,8 @@ _REPLY = re.compile(r"(?:^|[\n:] ?)([45]\d\d)[ -](?:([45]\.\d{1,3}\.\d{1,3})\b|[
 """A reply of a mail or file server at the beginning of a line: `451 4.7.1 Greylisting`, `530 Login incorrect`."""
 _LOGIN_REPLIES = frozenset({"530", "532", "534", "535", "538"})
 _SIZE_REPLIES = frozenset({"552", "523"})
-_REPLIES = phrases(
-    "421 | 425 | 426 | 450 | 451 | 452 | 454 | 501 | 503 | 523 | 530 | 532 | 534 | 535 | 538 | 550 | 551 | 552 | 553 | 554\n"
-)
-_MAIL = phrases("""
-    login incorrect | not logged in | control connection | data connection | mailbox | recipient | greylisted | greylisting | relay
-    failed to open file | failed to change directory | can't open | could not create file | transfer aborted | sender address
-    directory not found | user cannot log in
-""")
+_REPLIES = phrases(_LISTED["replies"])
+_MAIL = phrases(_LISTED["mail"])
 _FTP_CLASSES = class_names("error_perm error_temp error_reply error_proto")
 
 

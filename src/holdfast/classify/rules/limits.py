@@ -15,105 +15,48 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.hints import exhausted_window, field_delay, requested_delay
 from holdfast.classify.phrases import codes, codes_like, phrases
 from holdfast.classify.times import QUANTITY, parse_amount
+from holdfast.classify.words import Words
 from holdfast.faults import PATIENCE_S, Scope
+
+_LISTED = Words("limits")
 
 # "Limit 30000, Requested 41222": the numbers show that the request never fits into one minute.
 _ALLOWED = re.compile(rf"limit(?:ed)?(?: is| was| of| to)?[:=]?\s+({QUANTITY})")
 _ASKED = re.compile(rf"\b(?:requested|requesting|requires|required|needs)[:=]?\s+({QUANTITY})")
 
 # Many providers send these sentences. The word "billing" alone is not enough: rate limits link to the billing page.
-_BILLING = phrases("""
-    credit balance is too low | insufficient balance | insufficient credit | insufficient funds | not enough credit
-    insufficient quota | insufficient account balance | balance is insufficient | purchase more credits
-    purchase credits | buy credits | add credits | add more credits | any credits | out of credits | no credits left
-    no credits remaining | used all available credits | run out of credits | ran out of credits | credits exhausted
-    credits have been exhausted | payment required | billing hard limit | billing is not
-    billing not active | billing_not_active | billing account | account is not active | spending limit | spend limit
-    spending cap | past invoices | unpaid | in arrears | arrearage | good standing | overdue payment
-    account is overdue | can only afford | requires more credits | prompt tokens limit exceeded
-    monthly included credits | included credits | recharge | top up your | prepayment
-    free tier of the model has been exhausted | free quota | key limit exceeded | insufficient_quota
-    exceeded your monthly | depleted your | credit limit reached | no remaining credits
-    upgrade your plan to continue | negative balance | payment method on file
-    credit limit exceeded | paid credits | crossed budget | sufficient credits | sufficient balance
-    card was declined | payment declined | payment failed | payment was declined
-    purchase more | out of quota | data quota | used up your | no remaining balance
-    free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget
-    余额不足 | 积分不足 | 已用完 | 已耗尽 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
-""")
-_CARD = phrases("card was declined | card has | card number | card's | your card | card does not\n")
+_BILLING = phrases(_LISTED["billing"])
+_CARD = phrases(_LISTED["card"])
 _CARD_ERROR = codes("card_error")
 # A rate limit may name the page too: "Check your provider's dashboard for quota, usage, or billing details".
 _BILLING_PAGE = phrases("billing details", "please check your plan and billing")
-_BUDGET = phrases(
-    "budget limit", "budget has been exceeded", "budget exceeded", "over budget", "max budget", "budget_exceeded"
-)
-_NOT_MONEY = phrases("""
-    time budget | token budget | retry budget | error budget | latency budget | thinking budget | context budget | step budget
-""")
-_ENTITLEMENT = phrases("""
-    extra usage is required | is not included in your | not included in your plan | requires a paid plan
-    upgrade to access | requires a subscription | subscription plan does not | not available on your plan
-    not available on the free | only available to paid | paid plan | plan limit
-""")
+_BUDGET = phrases(_LISTED["budget"])
+_NOT_MONEY = phrases(_LISTED["not_money"])
+_ENTITLEMENT = phrases(_LISTED["entitlement"])
 # These plans have windows of hours, days or weeks (Claude, Codex, Copilot). A window resets at a known time.
-_WINDOW = phrases("""
-    usage limit | reached your specified | usage_limit_reached | hour limit reached | session limit
-    service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
-    quota will reset | subscription quota | limit will reset | hit your limit | exhausted your capacity
-    weekly/monthly limit exhausted | premium request | monthly request limit | calls / month | calls per month
-    service quota | monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly
-    usage cap | usage quota
-    limite de uso | limite de mensagens | límite de uso | límite de mensajes | limite d'utilisation | nutzungslimit | 使用上限 | 使用限额
-""")
-_DAILY = phrases("""
-    tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | 24h | 24-hour | tomorrow | per 86400s
-    perday
-""")
-_RATE = phrases("""
-    rate limit | rate-limit | ratelimit | rate_limit | rate_limited | local_rate_limited | too many requests | too many calls | too many queries | too many concurrent | too many simultaneous | too many parallel | too frequent
-    requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
-    concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
-    throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
-    exceeded your usage limits | high frequency | too quickly | flood control | flood wait | too high, slow | cooling down
-    cooldown | model_cooldown | ratelimited | error code: 1015 | error 1015 | frequency limit | request frequency | too fast
-    in flight requests
-    resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率
-    速率限制 | 请求数过多
-""")
+_WINDOW = phrases(_LISTED["window"])
+_DAILY = phrases(_LISTED["daily"])
+_RATE = phrases(_LISTED["rate"])
 _QUOTA = phrases("quota exceeded")
-_RATES = phrases(
-    "try again | retry | too many requests | throttled | throttling | slow down | per second | requests per\n"
-)
-_WINDOW_CODES = codes("""
-    usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310
-    setlimitexceeded weekly_limit_reached subscription_limit
-""")
+_RATES = phrases(_LISTED["rates"])
+_WINDOW_CODES = codes(_LISTED["window_codes"])
 # OpenAI sends the code "tokens" or "requests" to name the limit that was reached.
-_RATE_CODES = codes("""
-    base_resp:1002 base_resp:1039 rate_limit_error rate_limit_exceeded rate_limit_reached_error rate_limited 1302
-    1303 too_many_requests throttling.ratequota throttling.burstrate ratelimitreached tokens requests rate_limit
-    ratelimitexceeded toomanyrequests credit_limit accountratelimitexceeded dynamic_request_limited frequency_limit frequency_limited
-""")
+_RATE_CODES = codes(_LISTED["rate_codes"])
 
-_LONG_WINDOW = phrases(
-    "this month", "per month", "the month", "this week", "per week", "billing period", "billing cycle"
-)
+_LONG_WINDOW = phrases(_LISTED["long_window"])
 _RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
 _NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")
-_LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed", "allows")
+_LIMITED = phrases(_LISTED["limited"])
 _ONE_REQUEST = phrases("request too large for")
 _PER_MINUTE = phrases("tpm", "tokens per min…", "per minute")
-_ASKED_FOR = phrases("requested", "requesting", "requires", "required", "needs")
+_ASKED_FOR = phrases(_LISTED["asked_for"])
 _SUSPENDED = phrases("suspended")
 # The limit belongs to the server behind a gateway, so another key of ours would not help.
 _THEIRS = phrases("upstream", "not your usage limit")
 _FIREWORKS = phrases("exceeded your usage limits")
 """Fireworks writes this for a rate limit."""
 
-_NOT_IN_PLAN = phrases("""
-    subscription plan does not yet include | plan does not yet include | plan does not include access
-""")
+_NOT_IN_PLAN = phrases(_LISTED["not_in_plan"])
 
 
 # What a code says about money, in whatever words: `monthly_spend_cap_reached`, `NoCreditsRemaining`, `quotaExhausted`. The word
@@ -292,9 +235,7 @@ _NO_QUOTA = re.compile(r"\blimit: 0\b")
 
 
 @applies_when(
-    phrases(
-        "exceeded your current quota | limit: 0 | quota is exhausted | exceeds your quota | exceed your quota | over your quota\n"
-    ),
+    phrases(_LISTED["quota_used_up"]),
     not_defect=True,
 )
 def quota_used_up(evidence: Evidence) -> Verdict | None:
@@ -330,10 +271,7 @@ def daily(evidence: Evidence) -> Verdict | None:
 
 
 # A supervisor gave up on a program that fails at every start.
-_RESPAWNED = phrases("""
-    repeated too quickly | respawning too fast | respawning too quickly | restarting too quickly | restarting too fast | restarted too quickly
-    exiting too quickly | exited too quickly
-""")
+_RESPAWNED = phrases(_LISTED["respawned"])
 
 
 @applies_when(_RATE, not_defect=True)

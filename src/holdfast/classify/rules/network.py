@@ -5,7 +5,6 @@ Class names and errno decide first. The text decides only if a library hides the
 
 from __future__ import annotations
 
-import errno
 import re
 from functools import reduce
 from operator import or_
@@ -16,245 +15,46 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, 
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.classify.sentences import NOT_STARTED, OTHER_NAME
 from holdfast.classify.times import DURATION
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    # This stands first: httpx derives PoolTimeout from its general timeout, but the provider is not the cause.
-    ("PROVIDER_POOL_TIMEOUT", class_names("PoolTimeout")),
-    (
-        "CONN_TIMEOUT",
-        class_names("""
-        ConnectTimeout ConnectTimeoutError ConnectionTimeoutError NewConnectionTimeout
-    """),
-    ),
-    ("CONN_DNS_FAILED", class_names("gaierror herror NameResolutionError ClientConnectorDNSError")),
-    ("CONN_REFUSED", class_names("ConnectionRefusedError")),
-    (
-        "CONN_RESET",
-        class_names("""
-        ConnectionResetError ConnectionAbortedError BrokenPipeError RemoteDisconnected ServerDisconnectedError
-        ClientConnectionResetError BrokenResourceError
-    """),
-    ),
-    # This stands after the resets: http.client derives RemoteDisconnected from classes of both groups.
-    ("PROVIDER_MALFORMED_RESPONSE", class_names("BadStatusLine InvalidMessage")),
-    (
-        "PROVIDER_STREAM_CUT",
-        class_names("""
-        IncompleteRead IncompleteReadError ChunkedEncodingError ClientPayloadError RemoteProtocolError
-        MidStreamFallbackError EndOfStream StreamError IncompleteBody ConnectionClosedOK EOFError
-        ResponseStreamingError
-    """),
-    ),
-    (
-        "PROVIDER_TIMEOUT",
-        class_names("""
-        ReadTimeout WriteTimeout ReadTimeoutError ServerTimeoutError SocketTimeoutError ConnectionReadTimeout
-    """),
-    ),
-)
+_LISTED = Words("network")
+
+_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("classes", class_names)
 _KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
 """Every class that names one failure. Most exceptions are not in this set, so one test skips the whole rule."""
 # These classes are wrappers. They count only if neither their text nor their cause is more exact.
-_WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_TIMEOUT", class_names("APITimeoutError Timeout TimeoutException")),
-    (
-        "CONN_RESET",
-        class_names("""
-        APIConnectionError ConnectError ReadError WriteError CloseError NetworkError ProtocolError ConnectionError
-        ClientConnectorError ClientOSError ClientConnectionError MaxRetryError NewConnectionError
-        EndpointConnectionError ConnectionClosedError HTTPClientError ProxyError TransportError ModelAPIError
-        URLError ProxyConnectionError ClientProxyConnectionError ClosedResourceError ConnectionClosed
-        ClientHttpProxyError
-    """),
-    ),
-)
-_ERRNOS: dict[int, Code] = {
-    errno.ECONNREFUSED: "CONN_REFUSED",
-    errno.ECONNRESET: "CONN_RESET",
-    errno.ECONNABORTED: "CONN_RESET",
-    errno.EPIPE: "CONN_RESET",
-    errno.ENETUNREACH: "CONN_UNREACHABLE",
-    errno.EHOSTUNREACH: "CONN_UNREACHABLE",
-    errno.ENETDOWN: "CONN_UNREACHABLE",
-    errno.EHOSTDOWN: "CONN_UNREACHABLE",
-    errno.ENETRESET: "CONN_RESET",
-    errno.ENOTCONN: "CONN_RESET",
-    errno.ESHUTDOWN: "CONN_RESET",
-    errno.ETIMEDOUT: "CONN_TIMEOUT",
-    # These are numbers of macOS and Windows. They occur in logs from other machines.
-    54: "CONN_RESET",
-    60: "CONN_TIMEOUT",
-    61: "CONN_REFUSED",
-    51: "CONN_UNREACHABLE",
-    65: "CONN_UNREACHABLE",
-    10051: "CONN_UNREACHABLE",
-    10053: "CONN_RESET",
-    10054: "CONN_RESET",
-    10060: "CONN_TIMEOUT",
-    10061: "CONN_REFUSED",
-    10065: "CONN_UNREACHABLE",
-    121: "CONN_TIMEOUT",
-    64: "CONN_RESET",
-    1225: "CONN_REFUSED",
-    1236: "CONN_RESET",
-    -2: "CONN_DNS_FAILED",
-    -3: "CONN_DNS_FAILED",
-    -5: "CONN_DNS_FAILED",
-    8: "CONN_DNS_FAILED",
-    11001: "CONN_DNS_FAILED",
-    11002: "CONN_DNS_FAILED",
-    11004: "CONN_DNS_FAILED",
-}
+_WEAK: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("weak", class_names)
+_ERRNOS: dict[int, Code] = _LISTED.numbers("errnos")
 _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
 """Numbers that mean something else on Linux. They count only if the text agrees."""
-_WORDS: tuple[tuple[Code, Phrases], ...] = (
-    (
-        "CONN_DNS_FAILED",
-        phrases("""
-        name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
-        nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
-        enotfound | could not contact dns | no such host | dns error | failed to lookup address | dns resolution
-        unable to resolve | resolve host | couldn't resolve | specified hostname could not be found | hostname could not be
-        cannot resolve host | nxdomain | servfail | unknownhostexception
-        err_name_not_resolved | unknown host | or service not provided | name could not be resolved | address could not be resolved
-    bad hostname | host resolution failure | server misbehaving | 0x80072ee7 | 0x80072af9 | code=-1003 | error -1003
-    """),
-    ),
-    (
-        "CONN_REFUSED",
-        phrases("""
-        connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed | connection was refused | connect was refused
-        connect enoent | dial unix | err_connection_refused | refused the connection | refused to connect
-        failed to connect to ollama | 0x8007274d
-    """),
-    ),
-    (
-        "CONN_UNREACHABLE",
-        phrases("""
-        network is unreachable | no route to host | enetunreach | ehostunreach | host is unreachable | ehostdown | host is down
-        network is down | enetdown | err_address_unreachable | network unreachable | host unreachable | machine is not on the network
-    communication error on send | link has been severed | network location cannot be reached | code=-1009 | error -1009
-    """),
-    ),
-    (
-        "CONN_TIMEOUT",
-        phrases("""
-        connection timed out | connect timeout | connect timed out | etimedout | connection attempt failed because
-        und_err_connect_timeout | err_connection_timed_out | i/o timeout | connection timeout
-    semaphore timeout period | execution expired | 0x80072ee2 | 0x8007274c | code=-1001 | error -1001
-    """),
-    ),
-    (
-        "PROVIDER_STREAM_CUT",
-        phrases("""
-        incomplete chunked read | incompleteread | peer closed connection | response ended prematurely
-        response payload is not completed | invalidchunklength | stream disconnected | socket closed before
-        didn't receive a 'response.completed' event | incompletemessage | end of file before message length
-        error reading a body | request or response body error | error decoding response body | response body closed
-    """),
-    ),
-    (
-        "CONN_RESET",
-        phrases("""
-        connection reset | econnreset | connection aborted | socket error | tried to reconnect | socket hang up | broken pipe | server disconnected
-        forcibly closed | remote end closed | closed the connection | 强迫关闭 | 连接被重置 | closed connection
-        connection closed | unexpectedly closed | fetch failed | connection error | connection lost | epipe
-        connection was closed | network error | connection broken | und_err_socket | no close frame
-        error sending request | closed by the remote | connection terminated | terminated by other side | goaway
-        all connection attempts failed | cannot connect to host | unable to connect | failed to connect
-        connection dropped | could not connect | failed to establish a new connection | network connection
-        err_network_changed | err_internet_disconnected | err_network_io_suspended | networkerror when attempting
-        gone away | unexpected end of stream | end of file reached | end-of-file on communication | channel closed
-        socket closed
-        software caused connection abort | no responders | no listener | failed_connect | secure connection to the server cannot be made
-        prematurely closed | stream reset | appears to be offline | closed unexpectedly | framing layer | send failure
-        recv failure | tunnel error | network_error
-        tunnel connection failed | non-properly terminated | cannot connect | can't connect | couldn't connect | lost connection
-        could not reach | unable to reach | cannot reach | failed to reach | couldn't reach | err_connection_reset
-        err_connection_closed | err_connection_aborted | err_empty_response | err_http2_protocol_error
-        unexpected disconnect | terminating connection | connection failed | connection failure | mongonetworkerror
-        protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed
-        websocket connection to | connection has been closed | failed to open a connection | read error: connection
-        network failure | network problem | max retries exceeded | stream has been aborted | ssl_error_syscall | ssl syscall error | connection unexpectedly closed
-        transport endpoint shutdown | transport endpoint is not connected | terminated the handshake | server aborted pending | expected http/ | during handshake | fail to fetch
-        fail to connect | connection interrupted | connection was interrupted | connection was lost | connection was aborted
-        retries per request | network name is no longer available | returned nothing (no headers | failed sending data to the peer
-    transferred a partial file | client error (connect) | end of file from server | parser received no bytes | peer shut down incorrectly
-    refused_stream | while sending the request | ssl_connect syscall | noresponsedatareceived | reason: :closed | 0x80072efd | 0x80072efe
-    0x80072eff | 0x80072746 | code=-1005 | error -1005 | code=-1004 | error -1004 | 443 failed to respond | stream ended unexpectedly
-    """),
-    ),
-    (
-        "PROVIDER_TIMEOUT",
-        phrases("""
-        read timed out | request timed out | 超时 | interruptedioexception | timed out | timeout | deadline exceeded
-        headers timeout | body timeout
-    """),
-    ),
-)
+_WORDS: tuple[tuple[Code, Phrases], ...] = _LISTED.table("words", phrases)
 _IN_STDERR: tuple[tuple[Code, Phrases], ...] = (
     *_WORDS[:-1],
     # A program may print "timeout" for an option or a test. So its stderr must say that a time ran out.
     (
         "TOOL_TIMEOUT",
-        phrases("""
-        exceeded the deadline | exceeded its deadline | gave up waiting
-        timed out | timeout reached | timeout while | timeout waiting | due to a timeout | timeout in | timeout exceeded
-        timeout expired | timeout was exceeded | execution time exceeded | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
-        timeoutexception | timeout after | ms exceeded | timeout occurred | timeout of | opentimeout | readtimeout
-        esockettimedout | connecttimeout | read timeout | pool timeout | worker timeout | login timeout | ping timeout
-    """),
+        phrases(_LISTED["in_stderr"]),
     ),
 )
-_TLS = phrases(
-    """
-    certificate verify failed | certificate_verify_failed | sslerror | sslv3_alert_handshake_failure
-    wrong_version_number | tls handshake | self-signed certificate | self signed certificate
-    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure
-    unable_to_verify_leaf_signature | ssl handshake | certificate is not valid | signed by unknown authority
-    x509: certificate | invalid peer certificate | unknownissuer | certificateunknown | ssl certificate problem
-    unable to verify the first certificate | depth_zero_self_signed_cert | self_signed_cert_in_chain
-    unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
-    failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
-    server gave http response to https | malformed http response | look like a tls handshake | wrong version number
-    record layer failure | plain http request was sent to https | http request to an https server | tls: unrecognized name | remote certificate is invalid
-    certificate chain | issuer's authority | untrustedroot | alert certificate required | alert bad certificate | alert unknown ca
-    certificate's altnames | certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
-    alternative certificate subject | certificate subject | subject alternative name | legitimacy of the server | ssl peer certificate
-    certificate verify locations | certificate check failed | sec_e_untrusted_root | sec_e_wrong_principal | sec_e_cert_expired
-    does not match target host name | matches requested host name | certificate has been revoked | certificate is revoked
-    certificate signed by | certificate is valid for | not in the cert's | certificate does not match | certificate doesn't match
-    valid certification path | certificate for this server is invalid | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
-""",
-    "ssl: ",
-)
-_TLS_CUT = phrases("""
-    ssl: connection reset | errno=104
-    bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
-    broke off | handshake was interrupted | decryption_failed_or_bad_record_mac | sslzeroreturnerror | handshake eof | before secure tls connection
-""")
+_TLS = phrases(_LISTED["tls"], "ssl: ")
+_TLS_CUT = phrases(_LISTED["tls_cut"])
 _TLS_SLOW = phrases("handshake timeout", "handshake timed out", "handshake operation timed out")
 
-_DEFECTS = class_names("""
-    KeyError AttributeError NameError IndexError ImportError AssertionError SyntaxError ZeroDivisionError
-""")
-_TLS_CLASSES = class_names("""
-    SSLError SSLCertVerificationError SSLEOFError SSLZeroReturnError CertificateError ClientConnectorSSLError
-    ClientConnectorCertificateError
-""")
+_DEFECTS = class_names(_LISTED["defects"])
+_TLS_CLASSES = class_names(_LISTED["tls_classes"])
 _WEBSOCKET = phrases("websocket")
 _WEBSOCKET_CLASSES = class_names("ConnectionClosedError ConnectionClosed WebSocketDisconnect")
 # Close codes of RFC 6455. They are phrases because libraries put them into the text only.
 _WS_POLICY = phrases("1008", "policy violation")
 _WS_INVALID = phrases("1007", "1003", "invalid frame payload data")
-_WS_LOGIN = phrases("4001", "4003", "4004", "4401", "4403")
+_WS_LOGIN = phrases(_LISTED["ws_login"])
 _WS_TOO_BIG = phrases("1009", "message too big")
-_WS_CLOSED = phrases("1005", "1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
+_WS_CLOSED = phrases(_LISTED["ws_closed"])
 
 
 @applies_when(local=True)
@@ -308,12 +108,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     return _placed(code)
 
 
-_NO_ADDRESS = phrases("""
-    unparseable host | unparsable host | unparseable address | invalid host:port | no host supplied | no host specified | invalid port number
-    missing port in address | too many colons in address | unsupported protocol scheme | missing protocol scheme
-    request url is missing | missing an 'http://' | no scheme supplied
-    bad port | unknown scheme | navigate to invalid url | unexpected redirect | redirect count exceeded
-""")
+_NO_ADDRESS = phrases(_LISTED["no_address"])
 
 
 @applies_when(_NO_ADDRESS)
@@ -374,10 +169,7 @@ def span_over(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_TIMEOUT") if process and _SPAN_OVER.search(evidence.text) else None
 
 
-_USAGE = phrases("""
-    no such option | unknown option | unrecognized option | unknown parameter | unexpected keyword | invalid option | unknown field
-    unknown argument
-""")
+_USAGE = phrases(_LISTED["usage"])
 """An option that does not exist may be called timeout."""
 
 
@@ -386,18 +178,8 @@ _HOST = re.compile(
     r"resolv\w*\W{1,3}(?:the )?(?:remote |proxy )?(?:host|proxy|address|name|dns|domain)|resolv\w*\W{1,3}[\w-]+(?:\.[\w-]+)+|\bhosts?\b"
     r"|\bdns\b|hostname"
 )
-_NOT_A_HOST = phrases("""
-    module | dependency | dependencies | package | reference | plugin | import | symbol | artifact | configuration | class
-    component
-    variable | template
-""")
-_A_HOST = phrases("""
-    name resolution | getaddrinfo failed | name or service not known | eai_again | nodename nor servname | no address associated
-    resolve host | dns lookup | enotfound | no such host | dns error | failed to lookup address | dns resolution | nxdomain
-    servfail
-    unknownhostexception | getaddrinfo | temporary failure | nameresolutionerror | hostname | host resolution failure | server misbehaving | 0x80072ee7 | 0x80072af9
-    or service not provided | address could not be resolved | code=-1003 | error -1003
-""")
+_NOT_A_HOST = phrases(_LISTED["not_a_host"])
+_A_HOST = phrases(_LISTED["a_host"])
 
 
 def _unless_other(evidence: Evidence, code: Code | None) -> Code | None:
@@ -415,9 +197,7 @@ _FETCH_TEXTS = frozenset({
 })  # fmt: skip
 
 
-@applies_when(
-    phrases("terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting", "aborted")
-)
+@applies_when(phrases(_LISTED["javascript_fetch"]))
 def javascript_fetch(evidence: Evidence) -> Verdict | None:
     """JavaScript's fetch raises a TypeError if the connection is cut. The text is always the same short sentence."""
     # The lines after the first are the stack.
@@ -447,10 +227,7 @@ def ended_early(evidence: Evidence) -> Verdict | None:
     return Verdict(code="CONN_RESET") if ended else None
 
 
-_DEFECT = phrases("""
-    unexpected keyword argument | object has no attribute | object is not subscriptable | object is not iterable | is not a function
-    required positional argument | no module named | not json serializable | referenced before assignment
-""")
+_DEFECT = phrases(_LISTED["defect"])
 
 
 @applies_when(local=True)

@@ -10,6 +10,9 @@ import re
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import phrases
 from holdfast.classify.times import QUANTITY, parse_amount
+from holdfast.classify.words import Words
+
+_LISTED = Words("overflow")
 
 # "max_tokens: 999999 > 8192" names a parameter. Compacting the conversation would not help.
 _PARAMETER = re.compile(
@@ -17,53 +20,17 @@ _PARAMETER = re.compile(
     r"|maximum allowed number of output tokens|at most \d+ completion tokens"
     r"|range of max_tokens|supports at most \d+"
 )
-_CONTEXT = phrases(
-    """
-    context length | context window | context size | context limit | maximum context | context shift
-    context the overflows | prompt is too long | prompt too long | input is too long | input too long
-    too many tokens | too many input tokens | maximum number of tokens | number of tokens | token limit
-    tokens limit | token count | exceed context | input tokens exceed | max_new_tokens' must be <=
-    tokens + 'max_new_tokens' | reduce the length | reduce your prompt | shorten your prompt | input length
-    prompt length | less than max_seq_len | conversation too long | 上下文长度 | 输入过长 | 超过最大长度 | conversation is too long
-    sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
-    exceeds the available context | greater than the context | n_ctx | prompt contains
-    exceeds the model's | kv cache size | kv size | context_length | max tokens | maximum tokens exceeded
-    exceeded max tokens | maximum input | exceeds maximum length | tokens in request
-    上下文过长 | 上下文超出 | 最大上下文 | 超出上下文 | 上下文窗口 | 输入太长 | 超出最大长度 | 内容过长
-    messages is too long | messages are too long | context overflow | exceeds context | exceeded context | exceeds token limit | exceeded token limit | prompt too large
-    must have less than | must have at most
-""",
-    "tokens > ",
-)
-_LARGE = phrases("""
-    too large to process | request too large | request entity too large | payload too large | content too large
-    body too large | image exceeds | exceeds 5 mb | mb maximum | exceeds the maximum size | maximum allowed size
-    file too large | file is too large | image is too large | too many images | image dimensions exceed
-    exceeds the maximum allowed | exceeds the limit of | exceeds size limit | exceeds the maximum number of pages
-    maximum of 100 pdf pages | pdf pages | string too long | entity too large | too large
-    request exceeds the maximum | exceeds the maximum length | larger than the maximum | size exceeds
-    exceeds the maximum | images may be provided | image(s) may be provided | too many documents | number of images
-    number of documents | file size limit | exceeds the size limit | maximum file size
-""")
+_CONTEXT = phrases(_LISTED["context"], "tokens > ")
+_LARGE = phrases(_LISTED["large"])
 _STRING = re.compile(rf"string too long.{{0,60}}?maximum length ({QUANTITY})", re.DOTALL)
 _LONG_STRING = 100_000
 """A limit below this number belongs to a field such as a name or an id. A higher limit belongs to the content."""
 # Texts of rate limits also contain "tokens". Envoy's "reset reason: overflow" is about connections.
-_NOT_OVERFLOW = phrases("""
-    reset reason: overflow | rate limit | throttled | throttling | per minute | per day | quota
-    please wait before trying
-""")
+_NOT_OVERFLOW = phrases(_LISTED["not_overflow"])
 
-_SURE = phrases("""
-    exceed context window | exceeds context window | exceeds the context | exceed the context | kv cache size
-    maximum context length | longer than the maximum model length | is too long and exceeds | exceeds token limit
-    exceeds the token limit | token count exceeds | tokens exceed | exceeds n_ctx | prompt is too long | context length exceeded
-    context window exceeded | context window of | maximum sequence length | input is too long | input too long
-""")
-_MAX_TOKENS = phrases("""
-    max_tokens | max_completion_tokens | max_output_tokens | max_new_tokens | output tokens | completion tokens
-""")
-_WITH_INPUT = phrases("context", "input tokens", "'inputs' tokens", "input length", "prompt")
+_SURE = phrases(_LISTED["sure"])
+_MAX_TOKENS = phrases(_LISTED["max_tokens"])
+_WITH_INPUT = phrases(_LISTED["with_input"])
 _LONG = phrases("string too long")
 _SENT = phrases("request", "image", "images", "file")
 

@@ -11,11 +11,14 @@ from holdfast.classify.concepts import FORBIDS_A_RETRY, INVALID, LIMIT, LOGIN, S
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import find_late, late_phrases, phrases
 from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
+
+_LISTED = Words("plain")
 
 
 def by_meaning(evidence: Evidence) -> Verdict | None:
@@ -46,185 +49,16 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     return None
 
 
-_ASKED = phrases(
-    "please retry later | please try again later | please retry the operation | please retry the request\n"
-)
-_USAGE = phrases(
-    "unknown option | unknown argument | unrecognized option | invalid option | unexpected argument | no such option\n"
-)
+_ASKED = phrases(_LISTED["asked"])
+_USAGE = phrases(_LISTED["usage"])
 _BY_HAND = phrases("you need to close", "you must close", "close all existing", "you need to stop")
 """A person must do something before the next attempt."""
-_SERVING = phrases("server | service | provider | providers | model | backend | api | engine | database system\n")
+_SERVING = phrases(_LISTED["serving"])
 _ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC, Source.JSONRPC})
 
 
 # These verdicts are weak: any program may use these words, so a cause or a status is always preferred.
-_WORDS: tuple[tuple[Code, Phrases], ...] = (
-    (
-        "SYS_CANCELLED",
-        phrases("""
-        request was aborted | operation was aborted | user aborted | aborted by user | cancelled by user
-        canceled by user | user interrupted | context canceled | operation was canceled | request cancelled | request canceled
-        was cancelled | was canceled | turn aborted | invocation was aborted | call was aborted | run was aborted | command was aborted | request aborted
-    """),
-    ),
-    (
-        "TOOL_COMMAND_NOT_FOUND",
-        phrases("""
-        command not found | spawn npx enoent | executable file not found | executable doesn't exist
-        is not recognized as an internal
-        failed to create unified exec process
-    """),
-    ),
-    (
-        "TOOL_FILE_NOT_FOUND",
-        phrases("""
-        enoent | no such file or directory | cannot find the file | cannot find the path | cannot find context | no such element
-        unable to locate element
-    """),
-    ),
-    (
-        "SYS_PROGRAMMING_ERROR",
-        phrases("""
-        cannot read properties of undefined | cannot read properties of null | object must be str | not nonetype
-        is not a function
-        object is not subscriptable | object is not iterable | object is not callable | object has no attribute | is not defined
-        unsupported operand type | required positional argument | cannot read property | undefined is not | null pointer
-        nil pointer
-        nullpointerexception | index out of range | index out of bounds | list index out | not json serializable
-        is not serializable | panicked at | write after end | after a stream was destroyed | headers after they are sent
-        callback was already called | callback already called
-        """),
-    ),
-    (
-        "TOOL_FORBIDDEN",
-        phrases("""
-        eacces | eperm | permission denied | operation not permitted | no write permission | no read permission | no permission
-        lacks permission | missing permission | insufficient permission | insufficient permissions | notcapable
-    """),
-    ),
-    (
-        "SYS_RESOURCE_EXHAUSTED",
-        phrases("enospc", "emfile", "no space left on device", "too many open files", "space exceeded"),
-    ),
-    (
-        "PROVIDER_OUT_OF_MEMORY",
-        phrases("""
-        cuda out of memory | cuda error: out of memory | cudamalloc | insufficient system resources | requires more system memory
-        insufficient vram | not enough vram | out of gpu memory
-    """),
-    ),
-    (
-        "TOOL_EXECUTION_FAILED",
-        phrases("""
-        device-side assert | no kernel image | compiled with cuda | no nvidia driver | driver version is insufficient | no cuda gpus
-        shared libraries | missing dependencies to run | library not loaded | is corrupt | is corrupted | are corrupted
-    """),
-    ),
-    # A page that moves on while a program drives it stands still a moment later.
-    (
-        "TOOL_RESOURCE_BUSY",
-        phrases("""
-        page is navigating | execution context was destroyed | frame was detached | not attached to the page | stale element
-        detached frame | element was detached | not attached to the dom | inspected target navigated
-    """),
-    ),
-    (
-        "TOOL_OUT_OF_MEMORY",
-        phrases("out of memory", "oomkilled", "low on memory", "java heap space", "outofmemoryerror"),
-    ),
-    # This stands before the invalid requests: here the response is invalid.
-    (
-        "PROVIDER_MALFORMED_RESPONSE",
-        phrases("""
-        unexpected line format | empty response | empty or unparsable | empty or malformed | malformed response
-        malformed_response | unparsable response
-        no output generated | no object generated | unexpected api response | invalid api response | invalid response body
-        not provide any assistant | no assistant messages | returned no content | returned an empty | could not parse llm
-        failed to parse llm | parse the response | did not match schema | not valid json | invalid json response
-        no response generated
-        without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set
-        incorrect header check | unexpected end of file | invalid block type | incorrect data check
-        error: 'choices' | could not parse response | empty completion | returned invalid response | returned an invalid response
-        choices=none | invalid error response | error response format
-    """),
-    ),
-    (
-        "TOOL_OUTPUT_TOO_LARGE",
-        phrases("maxbuffer length", "output too large", "output exceeded", "output limit exceeded", "maxcontentlength"),
-    ),
-    (
-        "PROVIDER_BAD_REQUEST",
-        phrases("""
-        invalid value for | bad request | invalid request | badly formatted | builder error | badscheme
-        relative url without a base | invalid url | unsupported protocol | invalid argument | expected a string, got
-        invalid_request_error | badrequesterror | invalid_argument | cannot be empty | must not be empty | must be a string
-        missing required | validation error | validation failed | could not process image | invalid input
-        invalid parameter | invalid params | unknown command | unknown slash command | unknown subcommand | no such command
-    """),
-    ),
-    # The limits that a user set for an agent. They stand before the words of tools.
-    (
-        "TASK_LOOP_BOUND",
-        phrases("""
-        iteration limit | maximum iterations | max iterations | number of iterations | number of steps | recursion limit
-        recursion_limit
-        """),
-    ),
-    (
-        "TASK_TURNS_EXHAUSTED",
-        phrases(
-            "max turns",
-            "maximum turns",
-            "number of turns",
-            "number of actions",
-            "session turns",
-            "max_turns",
-            "reflections allowed",
-        ),
-    ),
-    ("TASK_LOOP_BOUND", phrases("loop detected", "stuck in a loop", "potential loop")),
-    (
-        "TOOL_APPROVAL_DENIED",
-        phrases("""
-        denied by user | denied by the user | rejected by user | rejected by the user | tool use was rejected | user rejected
-        user denied | doesn't want to proceed | permission to use | approval denied | user declined | declined by the user
-        """),
-    ),
-    ("TOOL_NOT_FOUND", phrases("not found in registry", "unknown tool")),
-    (
-        "TOOL_INPUT_INVALID",
-        phrases("""
-        string to replace not found | occurrences found for | has not been read yet | no match found for
-        invalid arguments for tool
-        old_string | oldstring | search block | failed to edit | string to replace | replace_all
-        """),
-    ),
-    (
-        "TOOL_CONNECTION_LOST",
-        phrases("""
-        client closed | not connected | transport closed | browser has been closed | target closed | browser closed
-        page closed
-        session closed | context closed
-        """),
-    ),
-    (
-        "TOOL_EXECUTION_FAILED",
-        phrases("""
-        read-only file system | refusing to | exec format error | transport not found | unknown transport | sandbox error | start sandbox
-        sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code
-        failed with exit code | not interactable | not clickable | click intercepted | strict mode violation | exit status | non-zero exit | session not created | failed to launch
-    """),
-    ),
-    (
-        "TOOL_CRASHED",
-        phrases("""
-        page crashed | tab crashed | renderer crashed | segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt | terminated unexpectedly
-        exited unexpectedly | crashed unexpectedly
-    """),
-    ),
-    ("TOOL_KILLED", phrases("sigkill", "sigterm", "process was killed", "process killed", "killed by signal")),
-)
+_WORDS: tuple[tuple[Code, Phrases], ...] = _LISTED.table("words", phrases)
 
 
 _EXITED = re.compile(r"\bexit(?:ed)?(?: with)? (?:status|code)[: ]+(-?\d{1,3})\b")
@@ -264,12 +98,7 @@ def absent(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True) if coded else None
 
 
-_FAILED = late_phrases("""
-    failed to | unable to | cannot | could not | couldn't | can't | error while | error reading | error writing
-    error creating | failed
-    error executing | error parsing | error opening | error loading | error | fail | fails | failure | exception | crash
-    panic | aborting
-""")
+_FAILED = late_phrases(_LISTED["failed"])
 
 
 def failed_here(evidence: Evidence) -> Verdict | None:
@@ -281,23 +110,11 @@ def failed_here(evidence: Evidence) -> Verdict | None:
 
 
 _WRITTEN = frozenset({Source.TEXT, Source.EXCEPTION})
-_DENIES = late_phrases("""
-    no | not | none | nothing | never | cannot | can't | couldn't | isn't | aren't | doesn't | don't | wasn't | won't | unable
-    must | should | only | already | without | but | instead | expected | wrong | requires | failed to | could not
-""")
+_DENIES = late_phrases(_LISTED["denies"])
 
 
-_MISTAKEN = late_phrases("""
-    unexpected | expected | mutually exclusive | out of range | outside the | not both | conflicts with | conflicting | without a value | unknown
-    unhandled | ambiguous | not a valid | is not a | is not an | is not one | not set | not specified | unset | unsupported | reserved | too small | too few
-     at least | too late | need to | needs to | out of order | called with | disagree | more than once | does not match | doesn't match | do not match
-     mismatch | complexity | redirects | duplicate | unresolved | has to be | restricted to
-""")
-_WITHOUT_SUCCESS = late_phrases("""
-    uncommitted | not initialized | not initialised | not enabled | disappeared | superseded | cancelled | canceled | exists | already | conflict
-    conflicts | violated | violation | unmerged | dirty | stale | incompatible | inconsistent | corrupted | broken | bad | wrong | refused | rejected
-    lost | nothing | insufficient | deprecated | obsolete | unable
-""")
+_MISTAKEN = late_phrases(_LISTED["mistaken"])
+_WITHOUT_SUCCESS = late_phrases(_LISTED["without_success"])
 
 
 def told(evidence: Evidence) -> Verdict | None:
@@ -356,16 +173,11 @@ def cautious(evidence: Evidence) -> Verdict | None:
     )
 
 
-_OF_A_SIZE = phrases("too long | too large | too big | too many | at most | no more than | exceeds | maximum\n")
+_OF_A_SIZE = phrases(_LISTED["of_a_size"])
 _OF_A_QUOTA = phrases("quota", "allowance", "tomorrow")
-_OF_A_PLAN = phrases("""
-    upgrade | subscription | credit | billing | payment | free tier | paid plan | purchase | not eligible | ineligible | eligibility
-    free plan
-""")
+_OF_A_PLAN = phrases(_LISTED["of_a_plan"])
 
-_FILE_WORDS = phrases(
-    "mkdir | unlink | rmdir | scandir | copyfile | lstat | symlink | rename | fsync | ftruncate | readlink | utime\n"
-)
+_FILE_WORDS = phrases(_LISTED["file_words"])
 _FILE_CALL = re.compile(r"\b(e[a-z0-9]{3,}): [^\n]{0,80}, [a-z]+\b")
 _PASSING_ERRNOS = frozenset({"ebusy", "eagain", "emfile", "enfile", "etxtbsy", "eintr", "estale", "etimedout"})
 

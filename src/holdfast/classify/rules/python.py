@@ -11,163 +11,35 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, 
 from holdfast.classify.identifiers import IDENTIFIERS, identified
 from holdfast.classify.names import code_of_name
 from holdfast.classify.phrases import class_names, names, phrases
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("SYS_PROCESS_EXIT", class_names("SystemExit")),
-    ("SYS_RECURSION", class_names("RecursionError")),
-    ("SYS_OUT_OF_MEMORY", class_names("MemoryError")),
-    (
-        "PROVIDER_CONTENT_POLICY",
-        class_names("""
-        ContentFilterFinishReasonError ContentPolicyViolationError ContentFilterError BlockedPromptException
-        StopCandidateException ResponsibleAIError
-    """),
-    ),
-    ("PROVIDER_CONTEXT_OVERFLOW", class_names("ContextWindowExceededError ContextOverflowError")),
-    ("PROVIDER_REQUEST_TOO_LARGE", class_names("ContentTooLargeError RequestTooLargeError")),
-    ("PROVIDER_BILLING", class_names("BudgetExceededError PaymentRequiredError InsufficientQuotaError")),
-    ("PROVIDER_OVERLOADED", class_names("OverloadedError")),
-    (
-        "PROVIDER_OUTPUT_INVALID",
-        class_names("""
-        OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
-        ToolRetryError ValidationError InvalidToolCall ParseError AI_InvalidToolInputError
-    """),
-    ),
-    # This stands after the validation errors, because msgspec derives its ValidationError from its DecodeError.
-    (
-        "PROVIDER_MALFORMED_RESPONSE",
-        class_names("""
-        APIResponseValidationError ContentTypeError DecodingError ContentDecodingError UnicodeDecodeError
-        BadGzipFile DecodeError JSONSchemaValidationError InvalidChunkLength
-    """),
-    ),
-    # Limits that the user set in a framework, not limits of a provider.
-    ("SYS_BUDGET_EXHAUSTED", class_names("UsageLimitExceeded")),
-    ("TASK_TURNS_EXHAUSTED", class_names("MaxTurnsExceeded")),
-    ("TASK_LOOP_BOUND", class_names("GraphRecursionError MaxStepsError")),
-    ("TOOL_OUTPUT_TOO_LARGE", class_names("LimitOverrunError LineTooLong")),
-    (
-        "TOOL_CRASHED",
-        class_names("""
-        BrokenProcessPool BrokenExecutor BrokenThreadPool WorkerCrashedError ActorDiedError WorkerLostError
-    """),
-    ),
-    ("TOOL_TIMEOUT", class_names("TimeoutExpired")),
-    ("PROVIDER_CAPABILITY_MISSING", class_names("UnsupportedParamsError NotSupportedError UnsupportedOperation")),
-    (
-        "PROVIDER_BAD_REQUEST",
-        class_names("""
-        UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
-        ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError
-        NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
-        UnknownServiceError InvalidURI SchemaError TemplateSyntaxError
-    """),
-    ),
-)
+_LISTED = Words("python")
+
+_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("classes", class_names)
 _CUT_SHORT = class_names("LengthFinishReasonError IncompleteOutputException")
 _KNOWN = _CUT_SHORT.union(class_names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
 """Every class that `by_class` recognises. Most exceptions are not in this set, so one test skips the whole rule."""
 # Several SDKs use the same names. Their verdicts are weak: a status or a body is more exact.
-_SDK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_RATE_LIMITED", class_names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
-    (
-        "AUTH_FAILED",
-        class_names("""
-        AuthenticationError NoCredentialsError CredentialRetrievalError PartialCredentialsError Unauthorized
-        Unauthenticated UnauthorizedError DefaultCredentialsError RefreshError TokenRetrievalError
-        UnauthorizedSSOTokenError SSOTokenLoadError OpenAIError InvalidToken
-    """),
-    ),
-    ("AUTH_FORBIDDEN", class_names("PermissionDeniedError PermissionDenied Forbidden ForbiddenError")),
-    ("PROVIDER_MODEL_NOT_FOUND", class_names("NotFoundError NotFound")),
-    ("PROVIDER_TIMEOUT", class_names("DeadlineExceeded RequestTimeout")),
-    ("PROVIDER_GATEWAY_TIMEOUT", class_names("GatewayTimeout GatewayTimeoutError")),
-    (
-        "PROVIDER_UNAVAILABLE",
-        class_names("""
-        ServiceUnavailableError ServiceUnavailable BadGatewayError BadGateway TryAgain Aborted
-        FallbackExceptionGroup ServerError
-    """),
-    ),
-    ("PROVIDER_INTERNAL_ERROR", class_names("InternalServerError InternalError APIError Unknown")),
-    (
-        "PROVIDER_BAD_REQUEST",
-        class_names("""
-        BadRequestError InvalidArgument InvalidRequestError BadRequest FailedPrecondition ConflictError OutOfRange
-        ClientError UnprocessableEntityError
-    """),
-    ),
-)
+_SDK: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("sdk", class_names)
 _GENERAL = frozenset({"PROVIDER_UNAVAILABLE", "PROVIDER_INTERNAL_ERROR"})
 _NEVER_HEALS = frozenset({
     "AUTH_FAILED", "AUTH_FORBIDDEN", "AUTH_REGION_BLOCKED", "PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING",
     "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_MODEL_NOT_FOUND", "PROVIDER_CONTENT_POLICY",
 })  # fmt: skip
-_DEFECTS = class_names("""
-    NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
-    ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
-    NoMethodError InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
-    RequestNotRead ResponseNotRead CannotSendRequest ResponseNotReady ClosedPoolError TimeoutStateError
-""")
+_DEFECTS = class_names(_LISTED["defects"])
 # Python raises RuntimeError for many reasons. These texts mean that the calling code is wrong.
-_MISUSE = phrases("""
-    event loop is closed | after shutdown | different event loop | different loop | no running event loop
-    cannot be called from a running | already running | already closed | can't start new thread | never awaited
-    cannot reuse already awaited | client has been closed | session is closed | generator already executing
-    exit cancel scope | different task | a closed client | a closed session
-""")
+_MISUSE = phrases(_LISTED["misuse"])
 _INNER = re.compile(r"\braised (\w{3,80})>")
 """tenacity's RetryError prints the class of the last failure: `RetryError[<Future … raised RateLimitError>]`."""
-_ERRNOS: dict[int, Code] = {
-    errno.ENOENT: "TOOL_FILE_NOT_FOUND",
-    errno.EACCES: "TOOL_FORBIDDEN",
-    errno.EPERM: "TOOL_FORBIDDEN",
-    errno.EROFS: "TOOL_EXECUTION_FAILED",
-    errno.E2BIG: "TOOL_INPUT_TOO_LARGE",
-    errno.ENAMETOOLONG: "TOOL_INPUT_INVALID",
-    errno.ENOEXEC: "TOOL_EXECUTION_FAILED",
-    errno.EEXIST: "TOOL_EXECUTION_FAILED",
-    errno.EISDIR: "TOOL_EXECUTION_FAILED",
-    errno.ENOTDIR: "TOOL_EXECUTION_FAILED",
-    errno.ENOTEMPTY: "TOOL_EXECUTION_FAILED",
-    errno.EINVAL: "TOOL_EXECUTION_FAILED",
-    errno.EBADF: "TOOL_EXECUTION_FAILED",
-    errno.EADDRINUSE: "TOOL_EXECUTION_FAILED",
-    errno.ECHILD: "TOOL_EXECUTION_FAILED",
-    errno.ESRCH: "TOOL_EXECUTION_FAILED",
-    errno.EXDEV: "TOOL_EXECUTION_FAILED",
-    errno.ELOOP: "TOOL_EXECUTION_FAILED",
-    errno.EIO: "TOOL_EXECUTION_FAILED",
-    errno.EAGAIN: "TOOL_RESOURCE_BUSY",
-    errno.EBUSY: "TOOL_RESOURCE_BUSY",
-    errno.ETXTBSY: "TOOL_RESOURCE_BUSY",
-    errno.EDEADLK: "TOOL_RESOURCE_BUSY",
-    errno.EINTR: "TOOL_RESOURCE_BUSY",
-    errno.ENOSPC: "SYS_RESOURCE_EXHAUSTED",
-    errno.EDQUOT: "SYS_RESOURCE_EXHAUSTED",
-    errno.EMFILE: "SYS_RESOURCE_EXHAUSTED",
-    errno.ENFILE: "SYS_RESOURCE_EXHAUSTED",
-    errno.ENOMEM: "SYS_OUT_OF_MEMORY",
-}
+_ERRNOS: dict[int, Code] = _LISTED.numbers("errnos")
 # On macOS this number is one of the resolver's.
 _RESOLVER = phrases("nodename nor servname", "getaddrinfo", "failed to establish a new connection")
 _SOCKET = phrases("trying to connect", "unix socket")
-_OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("TOOL_FILE_NOT_FOUND", class_names("FileNotFoundError")),
-    ("TOOL_FORBIDDEN", class_names("PermissionError")),
-    (
-        "TOOL_EXECUTION_FAILED",
-        class_names("""
-        IsADirectoryError NotADirectoryError FileExistsError ChildProcessError ProcessLookupError
-    """),
-    ),
-    ("TOOL_RESOURCE_BUSY", class_names("BlockingIOError InterruptedError QueueFull QueueEmpty")),
-)
+_OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = _LISTED.table("os_classes", class_names)
 _TIMEOUTS = class_names("TimeoutError TooSlowError FunctionTimedOut TimeLimitExceeded SoftTimeLimitExceeded")
 _DATABASE = class_names("DatabaseError OperationalError IntegrityError ProgrammingError InterfaceError DataError")
 _DRIVERS = (
@@ -183,80 +55,26 @@ _DRIVERS = (
     "oracledb",
 )
 """Modules of database drivers. Their classes are named after SQLSTATEs: UndefinedColumn, UniqueViolation."""
-_BAD_ARGUMENTS = phrases("""
-    unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
-    positional argument but | positional arguments but | got multiple values for
-""")
+_BAD_ARGUMENTS = phrases(_LISTED["bad_arguments"])
 # Reading one of these keys from a response that lacks it raises KeyError: the response is broken, not the code. Only keys
 # that no other data has: 'content' and 'message' are in every program's own dictionaries, where a KeyError is a defect.
 _ANSWER_KEYS = ("'choices'", "'candidates'")
 
-_LOCKED = phrases("""
-    database is locked | database table is locked | resource temporarily unavailable | lock timeout
-    deadlock detected | could not obtain lock | resource busy | text file busy | resource deadlock | interrupted system call
-    could not be acquired immediately
-    could not get lock | object has been modified | etxtbsy
-    try restarting transaction | deadlock found | deadlock victim | was deadlocked
-    could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
-    failed to acquire | used by another process | held by process | locked by another | is already locked
-    write conflict | retry transaction | concurrent update | waiting to lock | in use by another
-    another git process | conflict with recovery | more than one instance | only one instance | only run one instance | locked by pid | held by pid | used by pid | in use by pid | application with pid
-    stale file handle | no locks available | no buffer space available | used by another program | lock file is already | transaction is too old | transaction too old | conflict with another transaction
-""")
-_NO_SLOT = phrases("""
-    connection pool exhausted | connection pool is exhausted | too many open connections | too many clients already | too many connections | connection slots are reserved | remaining connection slots
-""")
+_LOCKED = phrases(_LISTED["locked"])
+_NO_SLOT = phrases(_LISTED["no_slot"])
 # The server itself is not there yet, or not any more.
-_BETWEEN = phrases("""
-    database system is starting up | database system is shutting down | in recovery mode | loading the dataset in memory
-    clusterdown
-    leader_not_available | not primary | not leader | no cluster leader | not the leader | no leader | leader election
-    leader changed | election in progress | is draining | not all replicas | leader not available | replica not available | shard not available | replica is not available
-    shard is not available | not available yet | not yet available | not yet ready | not ready yet | not running yet | not up yet | not yet up | not online yet
-    not synced yet | not reachable yet | not yet reachable | not provisioned yet | not yet provisioned | not yet synced | default' is not ready
-    not yet accepting connections | masterdown
-""")
-_NO_ANSWER = phrases("""
-    no generations found in stream | no generation chunks were returned | none or empty | empty response
-    returned no choices | returned no content | no candidates | candidates is empty | response is empty
-    empty after streaming | empty streaming response | quick accessor | no embeddings returned | returned from api
-    valid json output
-    not valid json | could not parse llm | failed to parse llm | could not extract json | no text returned | no content returned
-    empty or unparsable | returned an empty | did not return any | returned nothing | no message returned
-    failed to generate valid
-    'choices' is not set | no output generated | not provide any assistant | malformed_response | malformed response
-    invalid response from | unable to parse | no response from model | no object generated
-""")
+_BETWEEN = phrases(_LISTED["between"])
+_NO_ANSWER = phrases(_LISTED["no_answer"])
 # Gemini's SDK names the reason by number: 2 the output limit, 3 safety, 4 recitation, 8 and above further filters.
 _FINISHED_FOR_SAFETY = re.compile(r"finish_reason\W.{0,120}?\bis ([34]|8|9|1\d)\b", re.DOTALL)
 _SAFETY = phrases("quick accessor")
-_NO_MODEL = phrases(
-    "unsupported model",
-    "unknown model",
-    "model not found",
-    "invalid model name",
-    "no such model",
-    "failed to load model",
-)
-_EMPTY_REQUEST = phrases("""
-    messages cannot be empty | messages must not be empty | prompt cannot be empty | prompt must not be empty
-    input cannot be empty | messages are required | list of messages | message is required | query cannot be empty
-    system messages | system message | unexpected message type | unsupported message | unknown message type
-""")
-_CHOICE = phrases("""
-    not supported. | is not supported by | available values | must be one of | expected one of | supported values
-    supported models
-    supported providers | available providers | available models | valid options are | choose from | should be one of
-    unknown provider
-    unsupported provider | does not support | is not a supported | please ensure | please make sure | make sure that
-    please provide | please specify | must be smaller | must be larger
-""")
-_LOGIN = phrases(
-    "check your key | your key or | oauth | access_token | access token | api key | api_key | credentials\n"
-)
+_NO_MODEL = phrases(_LISTED["no_model"])
+_EMPTY_REQUEST = phrases(_LISTED["empty_request"])
+_CHOICE = phrases(_LISTED["choice"])
+_LOGIN = phrases(_LISTED["login"])
 # JavaScript reports an address or a header that it cannot send as a TypeError.
 _ADDRESS = phrases("failed to parse url", "invalid url", "invalid header value", "only absolute urls")
-_UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
+_UNSET = phrases(_LISTED["unset"])
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 _VARIABLE_OF_A_KEY = re.compile(r"_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)\b")
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
@@ -302,9 +120,7 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
     return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
 
 
-_NOT_THE_CLASS = phrases("""
-    connection lost | may have disconnected | environment variable | input validation error | max_tokens length limit | content filter | content_filter
-""")
+_NOT_THE_CLASS = phrases(_LISTED["not_the_class"])
 
 
 @applies_when(local=True)
@@ -424,7 +240,7 @@ def of_a_file(evidence: Evidence) -> Verdict | None:
 
 
 # The lock could not be taken for a reason that the text names.
-_LOCK_FAILED = phrases("permission denied", "resource not found", "i/o timeout", "no such host", "connection refused")
+_LOCK_FAILED = phrases(_LISTED["lock_failed"])
 
 
 @applies_when(_BETWEEN)
@@ -520,7 +336,7 @@ def database(evidence: Evidence) -> Verdict | None:
     return None
 
 
-_OBLIGED = phrases("when streaming", "must be set", "is not allowed when", "cannot be used with", "only supported for")
+_OBLIGED = phrases(_LISTED["obliged"])
 
 
 @applies_when(local=True)

@@ -4,86 +4,27 @@ from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import ENDED, codes, phrases
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
-_FULL = phrases("""
-    overloaded | over capacity | no capacity | at capacity | at full capacity | high demand | capacity exceeded
-    capacity_exceeded | insufficient capacity | server busy | pending requests exceeded | maximum pending requests
-    server is busy | servers are busy | system is busy | too busy
-    is busy | peak load | high load | heavy load | high traffic | server overload | request limit reached (
-    capacity constraints | resource exhausted. please try again later | currently experiencing | out of capacity
-    no gpu available | no gpus available | gpu is not available | capacity reached | capacity has been reached | capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
-    sufficient capacity | insufficient instance capacity | degraded function cannot be invoked | 负载 | 繁忙 | 过载
-""")
-_BUSY_HERE = phrases("target is busy", "device is busy", "resource is busy", "disk is busy", "port is busy")
+_LISTED = Words("server")
+
+_FULL = phrases(_LISTED["full"])
+_BUSY_HERE = phrases(_LISTED["busy_here"])
 _GUESSED = phrases("may be down or overloaded", "might be down or overloaded", "may be overloaded or down")
-_LOADING = phrases("""
-    loading model | is currently loading | model is loading | model is not ready | still loading | warming up
-    model not ready | service is not ready | server is not ready | engine is not ready | is being loaded | cold start
-    scaled to zero | being started | not started yet | loading the model | model is unloaded | model unloaded
-    model was unloaded
-""")
+_LOADING = phrases(_LISTED["loading"])
 _CANNOT_LOAD = phrases("error loading model", "failed to load", "unknown model architecture")
 # The rule requires a status: without a status it is a local process that ran out of memory, which is a tool.
-_MEMORY = phrases("""
-    requires more system memory | cuda out of memory | cuda error: out of memory | out of memory
-    unable to allocate | insufficient memory | not enough memory | failed to allocate | insufficient vram
-    memory layout cannot be allocated | insufficient system resources
-""")
-_GPU = phrases("cuda", "cuda0", "vram", "gpu", "cudamalloc", "metal buffer", "loading model")
-_CUT = phrases("""
-    unexpected eof | stream disconnected | stream closed before | closed before response.completed
-    connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
-    premature close | ended prematurely | stream aborted | before completion | stream terminated unexpectedly
-    connection terminated unexpectedly
-    truncated stream | stream interrupted | without sending any chunks | error decoding response body | stream was destroyed
-    streaming response failed | streaming failed | stream failed | ended without a finish | without a finish reason | incomplete generation | stream closed
-""")
-_INTERNAL = phrases("""
-    internal server error | server had an error | internal error | an error occurred while processing
-    unexpected error occurred | error generating a response | error generating response | hiccup | something went wrong
-    server error | internal_server_error | unknown error
-    internal failure | server fault | unexpected internal | unable to process your request | error when talking to
-""")
-_DOWN = phrases("""
-    service unavailable | temporarily unavailable | bad gateway | upstream connect error | no healthy upstream
-    upstream request timeout | no available accounts | no available server | currently unavailable | upstream error
-    connection to upstream | unavailable | backend is down | under maintenance | provider returned error
-    no available channel | no deployments available | runner has unexpectedly stopped | upstream provider failed
-    upstream request failed | provider failed to generate | engine is dead | enginecore encountered
-    background loop has errored
-    illegal memory access | engine loop is not running | engine process failed | worker died
-    upstream providers failed | no healthy | not healthy | 5xx error | all models failed | failed for all models
-    no servers available | no hosts available | no brokers available | no nodes available
-    all providers failed | runner process has terminated | runner process no longer running | has crashed
-""")
+_MEMORY = phrases(_LISTED["memory"])
+_GPU = phrases(_LISTED["gpu"])
+_CUT = phrases(_LISTED["cut"])
+_INTERNAL = phrases(_LISTED["internal"])
+_DOWN = phrases(_LISTED["down"])
 # The words of a proxy that could not reach its server. A relay may send them with a 400.
 _PROXY = phrases("upstream connect error", "no healthy upstream", "upstream request timeout", "connection to upstream")
-_CODES = {
-    "server_error": "internal",
-    "api_error": "internal",
-    "internal_server_error": "internal",
-    "internal": "internal",
-    "internal_error": "internal",
-    "unavailable": "down",
-    "service_unavailable": "down",
-    "provider_unavailable": "down",
-    "unavailable_error": "down",
-    "timeout_error": "timeout",
-    "deadline_exceeded": "timeout",
-    "gateway_timeout": "timeout",
-    "request_timeout": "timeout",
-}
-# `internal` is weak: gateways send api_error for everything, and the rest of a long text may be clearer.
-_NAMES_A_LOGIN = ("auth", "credential", "login", "permission", "forbidden", "accessdenied")
-_VERDICTS = {
-    "internal": Verdict(code="PROVIDER_INTERNAL_ERROR", weak=True),
-    "down": Verdict(code="PROVIDER_UNAVAILABLE"),
-    "timeout": Verdict(code="PROVIDER_TIMEOUT"),
-}
-
-
+_CODES = _LISTED.lookup("codes")
 _OWN_CODES = codes(" ".join(_CODES))
+_NAMES_A_LOGIN = ("auth", "credential", "login", "permission", "forbidden", "accessdenied")
 
 
 @applies_when(
@@ -182,12 +123,14 @@ def own_words(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_UNAVAILABLE" if down else "PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)
 
 
-@applies_when(codes(" ".join(_CODES)))
+@applies_when(_OWN_CODES)
 def own_codes(evidence: Evidence) -> Verdict | None:
     """The code is server_error, api_error or unavailable, and no status is more exact."""
     if evidence.status is not None and evidence.status >= 400 and evidence.status != 500:
         return None
-    return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
+    code = next((_CODES[code] for code in evidence.codes if code in _CODES), None)
+    # Gateways send api_error for everything, and the rest of a long text may be clearer.
+    return None if code is None else Verdict(code=code, weak=code == "PROVIDER_INTERNAL_ERROR")
 
 
 def stream_failed(evidence: Evidence) -> Verdict | None:

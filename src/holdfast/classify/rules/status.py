@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import PAGE, class_names, codes, phrases
+from holdfast.classify.words import Words
 from holdfast.faults import CATALOG
 
 if TYPE_CHECKING:
@@ -16,71 +17,18 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault
 
+_LISTED = Words("status")
+
 # The table lists every status that providers, gateways and CDNs send. An unknown 4xx is not retried, an unknown 5xx is.
-_STATUS: dict[int, Code] = {
-    400: "PROVIDER_BAD_REQUEST",
-    401: "AUTH_FAILED",
-    402: "PROVIDER_BILLING",
-    403: "AUTH_FORBIDDEN",
-    404: "PROVIDER_ENDPOINT_NOT_FOUND",
-    407: "AUTH_FAILED",
-    408: "PROVIDER_TIMEOUT",
-    410: "PROVIDER_ENDPOINT_NOT_FOUND",
-    413: "PROVIDER_REQUEST_TOO_LARGE",
-    414: "PROVIDER_REQUEST_TOO_LARGE",
-    419: "AUTH_TOKEN_EXPIRED",
-    424: "PROVIDER_UNAVAILABLE",
-    425: "PROVIDER_UNAVAILABLE",
-    429: "PROVIDER_RATE_LIMITED",
-    431: "PROVIDER_REQUEST_TOO_LARGE",
-    451: "AUTH_REGION_BLOCKED",
-    498: "PROVIDER_OVERLOADED",
-    499: "SYS_CANCELLED",
-    500: "PROVIDER_INTERNAL_ERROR",
-    501: "PROVIDER_CAPABILITY_MISSING",
-    502: "PROVIDER_UNAVAILABLE",
-    503: "PROVIDER_UNAVAILABLE",
-    504: "PROVIDER_GATEWAY_TIMEOUT",
-    507: "PROVIDER_OUT_OF_MEMORY",
-    509: "PROVIDER_RATE_LIMITED",
-    520: "PROVIDER_UNAVAILABLE",
-    521: "PROVIDER_UNAVAILABLE",
-    522: "PROVIDER_UNAVAILABLE",
-    523: "PROVIDER_UNAVAILABLE",
-    524: "PROVIDER_GATEWAY_TIMEOUT",
-    525: "PROVIDER_UNAVAILABLE",
-    526: "PROVIDER_UNAVAILABLE",
-    527: "PROVIDER_UNAVAILABLE",
-    529: "PROVIDER_OVERLOADED",
-    530: "PROVIDER_UNAVAILABLE",
-    598: "PROVIDER_GATEWAY_TIMEOUT",
-    599: "PROVIDER_GATEWAY_TIMEOUT",
-}
+_STATUS: dict[int, Code] = _LISTED.numbers("status")
 # RESOURCE_EXHAUSTED is missing here. Google sends it for four different failures, so the rules for Google read it.
-_GRPC: dict[str, Code] = {
-    "invalid_argument": "PROVIDER_BAD_REQUEST",
-    "deadline_exceeded": "PROVIDER_TIMEOUT",
-    "not_found": "PROVIDER_MODEL_NOT_FOUND",
-    "already_exists": "PROVIDER_BAD_REQUEST",
-    "permission_denied": "AUTH_FORBIDDEN",
-    "failed_precondition": "PROVIDER_BAD_REQUEST",
-    "aborted": "PROVIDER_UNAVAILABLE",
-    "out_of_range": "PROVIDER_BAD_REQUEST",
-    "unimplemented": "PROVIDER_CAPABILITY_MISSING",
-    "internal": "PROVIDER_INTERNAL_ERROR",
-    "unavailable": "PROVIDER_UNAVAILABLE",
-    "data_loss": "PROVIDER_STREAM_CUT",
-    "unauthenticated": "AUTH_FAILED",
-    "unknown": "PROVIDER_INTERNAL_ERROR",
-}
+_GRPC: dict[str, Code] = _LISTED.lookup("grpc")
 _IN_TEXT = codes(" ".join(f"grpc:{name}" for name in _GRPC))
 _OUT_OF_RANGE = phrases("is not in [ | out of range | out of bounds | index out of\n")
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError _MultiThreadedRendezvous")
 _TAKEN = phrases("already exists | duplicate key | unique constraint | foreign key constraint\n")
 # 409 is a bad request, unless it reports a lock that another client will release.
-_CONTENDED = phrases(
-    "in progress", "try again", "lock", "concurrent", "another request", "has been modified", "contention"
-)
+_CONTENDED = phrases(_LISTED["contended"])
 
 
 @applies_when(codes(" ".join(_GRPC)))
@@ -132,10 +80,7 @@ def success_that_failed(evidence: Evidence) -> Verdict | None:
     return None
 
 
-_REQUEST_IS_WRONG = phrases("""
-    are invalid | is invalid | invalid input | invalid request | invalid parameter | check your input | is required | are required
-    must be greater | must be less | must be one of | must not be | missing required | not supported | unsupported
-""")
+_REQUEST_IS_WRONG = phrases(_LISTED["request_is_wrong"])
 
 
 def permanent_by_status(fault: Fault, statuses: Container[int]) -> Fault:

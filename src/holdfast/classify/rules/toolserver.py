@@ -11,38 +11,16 @@ from holdfast.classify.guesses import healing
 from holdfast.classify.identifiers import identified
 from holdfast.classify.phrases import class_names, codes, find_late, phrases
 from holdfast.classify.sentences import LATER, NOT_STARTED, meaning
+from holdfast.classify.words import Words
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-_RPC: dict[int, Code] = {
-    # The message itself is wrong, not the arguments of the tool.
-    -32700: "PROVIDER_BAD_REQUEST",
-    -32600: "PROVIDER_BAD_REQUEST",
-    -32601: "TOOL_NOT_FOUND",
-    -32602: "TOOL_INPUT_INVALID",
-    -32603: "TOOL_EXECUTION_FAILED",
-    # MCP's clients use it for a time that ran out, which the text says. Others use it for anything.
-    -32001: "TOOL_EXECUTION_FAILED",
-    -32002: "TOOL_NOT_FOUND",
-    -32042: "AUTH_REQUIRED",
-    -32000: "TOOL_EXECUTION_FAILED",
-    # Language servers: the request was cancelled, and the text or the server's state changed under the request.
-    -32800: "SYS_CANCELLED",
-    -32801: "TOOL_RESOURCE_BUSY",
-    -32802: "TOOL_RESOURCE_BUSY",
-    # Wallets (EIP-1193): the person said no, the site may not, the method is unknown, the wallet is away.
-    4001: "TOOL_APPROVAL_DENIED",
-    4100: "TOOL_FORBIDDEN",
-    4200: "PROVIDER_CAPABILITY_MISSING",
-    4900: "TOOL_CONNECTION_LOST",
-    4901: "TOOL_CONNECTION_LOST",
-    # Bitcoin's node: it is warming up, its wallet is locked.
-    -28: "PROVIDER_UNAVAILABLE",
-    -13: "AUTH_REQUIRED",
-}
+_LISTED = Words("toolserver")
+
+_RPC: dict[int, Code] = _LISTED.numbers("rpc")
 _TASKS: dict[str, Code] = {
     "task:auth-required": "AUTH_REQUIRED",
     "task:canceled": "SYS_CANCELLED",
@@ -51,152 +29,21 @@ _TASKS: dict[str, Code] = {
 }
 """States of a task that another agent reports (A2A). What `failed` means is in its text."""
 _CLASSES = class_names("McpError MCPError McpException ToolError JSONRPCError JsonRpcError ToolException")
-_SESSION = phrases("""
-    session not found | session terminated | session expired | unknown session | invalid session | no valid session
-    session has expired | expired session
-""")
+_SESSION = phrases(_LISTED["session"])
 _BARE = re.compile(
     r"(?:\w*error: |mcp\b[^:\n]{0,40}: |bad request: )?(?:unknown (?:or expired )?session|session (?:not found|terminated))(?: id)?\W*"
 )
 # The identifier is not written as one. No session was looked up, and a new one does not mend it.
-_MISSHAPEN = phrases("""
-    invalid length | expected length | invalid character | invalid format | malformed | uuid | urn:uuid | parse | wrong length
-""")
-_OF_A_LOGIN = phrases(
-    "sso | re-authenticate | reauthenticate | log in | login | sign in | credentials | refresh token\n"
-)
-_OTHERS = phrases("""
-    agent session | browser session | chat session | debug session | editor session | game session | source session | subagent session
-    terminal session | test session | tmux session | user session
-""")
+_MISSHAPEN = phrases(_LISTED["misshapen"])
+_OF_A_LOGIN = phrases(_LISTED["of_a_login"])
+_OTHERS = phrases(_LISTED["others"])
 _OF_A_SESSION = frozenset({None, 200, 400, 404, 500})
 _NONE_SENT = phrases("bad request: no valid session", "bad request: no session")
 # Transports of MCP clients. The tool's process is gone, so the call may be sent again after a restart.
-_DEAD = phrases("""
-    connection closed | transport closed | server disconnected | stream closed | process exited | server exited
-    connection lost | broken pipe | not connected | stdio transport | subprocess exited | connection terminated
-    server process
-""")
+_DEAD = phrases(_LISTED["dead"])
 # The process never ran, so a restart ends in the same way.
-_NOT_STARTED = phrases("""
-    program not found | failed to spawn | command not found | is not recognized | cannot find module | no module named
-    executable file not found | executable doesn't exist
-""")
-_WORDS: tuple[tuple[Code, Phrases], ...] = (
-    (
-        "SYS_RESOURCE_EXHAUSTED",
-        phrases("disk quota exceeded", "no space left on device", "too many open files", "enospc"),
-    ),
-    # A node of a blockchain has not seen the block yet, and a wallet that lacks money is not the caller's account here.
-    ("TOOL_RESOURCE_BUSY", phrases("header not found", "blockhash not found")),
-    ("TOOL_INPUT_INVALID", phrases("insufficient funds for gas")),
-    ("TOOL_EXECUTION_FAILED", phrases("cannot be canceled", "cannot be cancelled")),
-    ("TASK_TURNS_EXHAUSTED", phrases("max turns", "maximum turns", "number of turns", "max_turns")),
-    # The request that failed may have been for the limits themselves.
-    ("CONN_RESET", phrases("error sending request for url")),
-    ("TOOL_EXECUTION_FAILED", phrases("needs to be open", "must be open", "is not open in")),
-    ("PROVIDER_REQUEST_TOO_LARGE", phrases("query returned more than", "response size exceeded", "too many results")),
-    ("TOOL_EXECUTION_FAILED", phrases("maximum call stack size", "maximum recursion depth")),
-    ("TOOL_INPUT_INVALID", phrases("cannot query", "more than the allowed", "range is too large", "block range")),
-    (
-        "TOOL_QUOTA_EXHAUSTED",
-        phrases("""
-        monthly limit | daily limit | daily request | per day | request count exceeded | exceeded your monthly | monthly quota | monthly capacity | out of credits
-        search quota | insufficient credit | usage limit | payment required
-        """),
-    ),
-    (
-        "TOOL_RATE_LIMITED",
-        phrases("""
-        rate limit | rate-limit | too many requests | throttle | throttled | throttling | secondary rate | per minute
-        per second | slow down | ratelimited | http 429 | status code 429 | error 429
-    """),
-    ),
-    ("TOOL_QUOTA_EXHAUSTED", phrases("quota exceeded", "quota has been")),
-    (
-        "TOOL_TIMEOUT",
-        phrases("""
-        timed out | request timeout | operation timeout | gateway timeout | timeout exceeded | timeout error
-        deadline exceeded | took too long | in time | navigation timeout | ms exceeded | etimedout | timeout expired
-        err_connection_timed_out | connection timeout
-    """),
-    ),
-    (
-        "TOOL_RESOURCE_BUSY",
-        phrases("""
-        service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503 | internal server error
-        upstream connect error | no healthy upstream | browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
-        inspected target navigated | execution context was destroyed
-        only one sse stream | in use by | circuit breaker is open | pool exhausted | pool is exhausted | ebusy | already pending | not finished loading | loading block index
-    """),
-    ),
-    # This stands before the permissions: a schema says "not permitted" and "not allowed" too.
-    (
-        "TOOL_INPUT_INVALID",
-        phrases("""
-        input validation | invalid_type | extra inputs are not permitted | additional properties | required property
-        cannot be empty | can't be empty | must not be empty | cannot be blank | can't be blank | should be defined | exact match
-        string to replace | oldstring | old_string
-        schema validation
-        invalid arguments for | invalid arguments | validation error for | validation errors for | does not match schema
-    """),
-    ),
-    (
-        "TOOL_APPROVAL_DENIED",
-        phrases("""
-        user rejected | user denied | not approved | declined by the user | permission to use | user declined
-    """),
-    ),
-    (
-        "TOOL_FORBIDDEN",
-        phrases("""
-        permission denied | access restriction | eacces | eperm | access denied | forbidden | not allowed | outside allowed
-        unauthorized | not authorized | not authorised | authentication | http 401 | http 403 | not permitted | bad credentials | status code 401
-        status code 403 | invalid api key | token expired | not logged in | invalid token | missing scope | 401 client error
-    """),
-    ),
-    (
-        "TOOL_NOT_FOUND",
-        phrases("""
-        unknown tool | tool not found | no such tool | method not found | unknown method | not a known tool
-        unknown resource | unknown prompt | resource not found
-    """),
-    ),
-    ("TOOL_CRASHED", phrases("page crashed", "browser has been closed", "target closed", "segmentation fault")),
-    (
-        "TOOL_FILE_NOT_FOUND",
-        phrases(
-            "enoent",
-            "status code 404",
-            "no such file",
-            "file not found",
-            "does not exist",
-            "not found",
-            "cannot find context",
-        ),
-    ),
-    ("CONN_REFUSED", phrases("econnrefused", "connection refused", "err_connection_refused")),
-    ("CONN_DNS_FAILED", phrases("enotfound", "err_name_not_resolved", "could not resolve host", "name resolution")),
-    (
-        "CONN_RESET",
-        phrases("""
-        econnreset | connection reset | fetch failed | network error | socket hang up | net::err_… | connection error
-    """),
-    ),
-    (
-        "TOOL_INPUT_INVALID",
-        phrases("""
-        invalid argument | validation error | invalid params | invalid parameter | missing required
-        input validation | is required | invalid input | unexpected argument | invalid_type | must be a
-    """),
-    ),
-    (
-        "TOOL_OUTPUT_TOO_LARGE",
-        phrases("""
-        exceeds maximum allowed tokens | response too large | output too large | exceeds the limit
-    """),
-    ),
-)
+_NOT_STARTED = phrases(_LISTED["not_started"])
+_WORDS: tuple[tuple[Code, Phrases], ...] = _LISTED.table("words", phrases)
 
 
 @applies_when(_SESSION)
@@ -288,18 +135,8 @@ def _refused(evidence: Evidence) -> Code | None:
 _NOT_THE_PROTOCOL = frozenset({405, 406, 411, 415, 426})
 """The server of a tool speaks HTTP and does not accept how the client speaks it. No tool was asked."""
 _EARLY = phrases("before initialization was complete", "initialization not complete", "still initializing")
-_OUTSIDE = phrases(
-    "outside allowed | outside the allowed | not in the allowed | access denied | permission denied | not allowed\n"
-)
-_HEADER = phrases(
-    "protocol version",
-    "protocol-version",
-    "session-id header",
-    "not initialized",
-    "accept header",
-    "content-type",
-    "not acceptable",
-)
+_OUTSIDE = phrases(_LISTED["outside"])
+_HEADER = phrases(_LISTED["header"])
 _NO_TOOL = re.compile(
     r"\b(?:tool|prompt|resource) \S+ (?:was )?not found\b|\b(?:unknown|no such) (?:tool|prompt|resource)\b"
 )
@@ -309,29 +146,8 @@ _UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True, carrier=True)
 _STATUS = re.compile(
     r"\b(?:error|status|code|http|returned|got|responded with)\W{1,3}(?:an? error\W{1,2})?([45]\d\d)\b"
 )
-_STATUSES: dict[str, Code] = {
-    "401": "TOOL_FORBIDDEN",
-    "403": "TOOL_FORBIDDEN",
-    "404": "TOOL_FILE_NOT_FOUND",
-    "408": "TOOL_TIMEOUT",
-    "429": "TOOL_RATE_LIMITED",
-    "504": "TOOL_TIMEOUT",
-}
-_OF_A_TOOL: dict[Code, Code] = {
-    "AUTH_FAILED": "TOOL_FORBIDDEN",
-    "AUTH_FORBIDDEN": "TOOL_FORBIDDEN",
-    "AUTH_TOKEN_EXPIRED": "TOOL_FORBIDDEN",
-    "PROVIDER_BILLING": "TOOL_QUOTA_EXHAUSTED",
-    "PROVIDER_ENTITLEMENT_MISSING": "TOOL_QUOTA_EXHAUSTED",
-    "PROVIDER_QUOTA_EXHAUSTED": "TOOL_QUOTA_EXHAUSTED",
-    "PROVIDER_RATE_LIMITED": "TOOL_RATE_LIMITED",
-    "PROVIDER_TIMEOUT": "TOOL_TIMEOUT",
-    "PROVIDER_UNAVAILABLE": "TOOL_RESOURCE_BUSY",
-    "PROVIDER_OVERLOADED": "TOOL_RESOURCE_BUSY",
-    "PROVIDER_BAD_REQUEST": "TOOL_INPUT_INVALID",
-    "PROVIDER_MALFORMED_RESPONSE": "TOOL_EXECUTION_FAILED",
-    "PROVIDER_MODEL_NOT_FOUND": "TOOL_FILE_NOT_FOUND",
-}
+_STATUSES: dict[str, Code] = _LISTED.lookup("statuses")
+_OF_A_TOOL = _LISTED.lookup("of_a_tool")
 """What a failure of a provider is called when a tool reports it."""
 _OF_A_NODE = frozenset(range(-32099, -32003))
 """Numbers that servers choose. MCP uses none of them, so the server is a service of its own, such as a blockchain's node."""

@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias, TypedDict, Unpack, get_args
 from holdfast import options
 from holdfast.faults import InvalidError
 
-__all__ = ["ACTOR", "BRIDGE", "GRADED", "PROVIDER", "SPEC016", "Circuit", "CircuitOptions", "Counted", "Mode"]
-
 Counted: TypeAlias = Literal["consecutive", "window", "either"]
 Mode: TypeAlias = Literal["normal", "disabled", "metrics-only", "forced-open"]
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
     from holdfast.policies.circuit.config import Circuit, Mode
 
-__all__ = ["Breaker"]
-
 TEXT_CAP = 200
 """Characters of a failure's text that are kept: a process may have a hundred thousand breakers."""
 SHORTEST_REQUESTED_S = 1.0

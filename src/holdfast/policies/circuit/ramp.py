@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["Ramp"]
-
 FULL_ROOM = 1024
 """A circuit closes at the latest when it lets so many calls run at the same time."""
 RAMP_S = 10.0

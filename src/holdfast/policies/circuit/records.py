@@ -14,8 +14,6 @@ from holdfast.faults import Code
 from holdfast.policies.circuit.rules import Rule
 from holdfast.policies.early import AnnouncedCalls, EarlyCalls
 
-__all__ = ["BreakerMetrics", "Permit", "Rejection", "Transition", "Verdict"]
-
 
 class Verdict(StrEnum):
     """What the end of a call means for its circuit."""

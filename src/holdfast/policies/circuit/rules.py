@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.policies.circuit.config import Circuit
     from holdfast.policies.circuit.window import Window
 
-__all__ = ["Rule", "broken_rule", "counted_by"]
-
 
 class Rule(StrEnum):
     """What opened a circuit."""

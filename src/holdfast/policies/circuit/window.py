@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["LEAST", "MOST", "PARTS", "Part", "UsualRate", "Window"]
-
 # More parts make the window's length more exact, and each breaker larger by three counters a part.
 PARTS = 20
 

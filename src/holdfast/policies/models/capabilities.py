@@ -15,8 +15,6 @@ from holdfast.faults import Code, Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["CAPABILITIES", "Capability", "Level", "Needs", "Negotiated", "Offers", "able", "lacking", "negotiate"]
-
 Capability: TypeAlias = Literal[
     "streaming", "toolCalling", "structuredOutput", "multimodal", "reasoning", "contextWindow", "promptCaching"
 ]

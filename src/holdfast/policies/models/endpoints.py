@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_model_endpoint"]
-
 _ANYWHERE = re.compile(
     r"/chat/completions$|/embeddings$|/rerank$|/moderations$|/messages/count_tokens$|/responses/input_tokens$"
     r"|:(?:stream)?(?:generate|count|embed|batchEmbed|raw)\w*$"

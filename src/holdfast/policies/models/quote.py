@@ -17,8 +17,6 @@ import msgspec
 
 from holdfast.policies.models.usage import Usage, tier_of
 
-__all__ = ["DEFAULT_OUTPUT", "Quote", "quote_of", "quote_of_batch", "text_tokens", "tokens_of"]
-
 DEFAULT_OUTPUT = 8_192
 """Tokens of an answer that neither its request nor our table of models limits."""
 

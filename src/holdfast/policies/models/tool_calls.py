@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CallTracker"]
-
 # The event types of Anthropic's Messages and OpenAI's Responses. No name means two things, so one table holds both.
 _BEGINS = frozenset({"content_block_start", "response.output_item.added"})
 _ENDS = frozenset({"content_block_stop", "response.output_item.done", "response.function_call_arguments.done"})

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BYTES", "FLOATS", "INTS", "TEXTS", "byte_array", "float_array", "int_array", "ints_of", "text_array"]
-
 INTS, FLOATS, TEXTS, BYTES = 1016, 1022, 1009, 1001
 """The types of the arrays: bigint[], float8[], text[], bytea[]."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.sql.query import Script, Step
 
-__all__ = ["Doubt", "DoubtError", "Engine", "SlotRow", "is_loss"]
-
 T = TypeVar("T")
 
 SILENT_S = 10.0

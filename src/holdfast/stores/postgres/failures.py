@@ -16,8 +16,6 @@ from holdfast.stores.errors import unavailable
 if TYPE_CHECKING:
     from holdfast.faults import HoldfastError
 
-__all__ = ["CONFLICTS", "typed"]
-
 CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 """Two transactions were in conflict, and the server rolled this transaction back. It is retried."""
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.engine import Engine, SlotRow
     from holdfast.stores.postgres.lanes import LaneJob
 
-__all__ = ["Groups"]
-
 MOST_JOBS = 256
 """The most commits in one group. More would delay the first of them too much."""
 MOST_HEADS = 4_000

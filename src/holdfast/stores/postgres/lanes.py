@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
 
-__all__ = ["LaneJob", "Lanes"]
-
 MOST_JOBS = 128
 """The most jobs in one transaction. More jobs would delay the first of them too much."""
 

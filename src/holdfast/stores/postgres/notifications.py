@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.engine import Engine
     from holdfast.stores.wakeups import Wakeups
 
-__all__ = ["Listener", "Notifier"]
-
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
 _REPEAT_S = 0.1

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.records import Lease
 
-__all__ = ["Renewals"]
-
 AT_ONCE = 500
 """The most leases in one transaction. Meanwhile other commits of these sessions have to wait for their rows."""
 

@@ -31,10 +31,9 @@ from holdfast.stores.postgres.renewals import Renewals
 from holdfast.stores.postgres.tables import DIALECT, EPOCH, migrate, note_epoch
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
-from holdfast.stores.sql import commits, deletion, leases
+from holdfast.stores.sql import commits, leases
 from holdfast.stores.sql.query import Query
-from holdfast.stores.sql.reads import Reads
-from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -42,20 +41,16 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
 
-__all__ = ["PostgresStore"]
-
 T = TypeVar("T")
-_LOCK = DIALECT.lock
 _POLL_S, _POOLED_POLL_S = 5.0, 1.0
 """How often a task that waits for news reads the log: beside notifications, and without them."""
 _LONGEST_SCHEMA = 50
 """PostgreSQL cuts names at 63 bytes, and the name of the notification channel is longer than the schema's."""
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """Sessions in one schema of a PostgreSQL database: `async with PostgresStore("postgresql://…") as store`.
 
     `server` is a connection string, or your own open `AsyncConnectionPool`, which stays open when the store closes. `busy` is the
@@ -72,6 +67,9 @@ class PostgresStore:
     Raises `InvalidError` for a wrong name or connection string. Opening raises SESS_STORE_UNAVAILABLE if the server cannot be
     reached, and SESS_MANIFEST_INVALID if the schema is not ours.
     """
+
+    _row_lock = DIALECT.lock
+    _server_time = "extract(epoch FROM clock_timestamp())::double precision"
 
     @options.suggests
     def __init__(
@@ -102,22 +100,11 @@ class PostgresStore:
         self.mask = Mask(redactor or process_redactor())
         """Knows the secrets that may not be stored."""
         self._wakeups = Wakeups()
-        self._reads = Reads(
-            self._read,
-            lambda now: leases.Instant(self._now(now)),
-            "extract(epoch FROM clock_timestamp())::double precision",
-        )
         self._doubts: dict[bytes, Doubt] = {}
         self._engine: Engine | None = None
         self._process = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._id = ""
         self._epoch: str | None = None
-
-    @property
-    def id(self) -> str:
-        """The store's own id; empty before it is opened."""
-        return self._id
 
     @property
     def epoch(self) -> str | None:
@@ -229,80 +216,17 @@ class PostgresStore:
             self._wakeups.wake((ready.session,))
             self._notifier.notify(ready.session)
 
-    async def session(self, session: str) -> SessionRecord:
-        """Return the record of a session, or raise SESS_NOT_FOUND."""
-        return await self._reads.session(session)
-
-    async def sessions(
-        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
-    ) -> list[SessionRecord]:
-        """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
-        return await self._reads.sessions(states=states, after=after, limit=limit)
-
-    async def read(
-        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
-    ) -> list[Entry]:
-        """Return the entries after an offset. Raise SESS_GAP if some of them are gone, SESS_MANIFEST_DRIFT if one was changed."""
-        return await self._reads.read(session, after=after, limit=limit, max_bytes=max_bytes)
-
-    async def checkpoint(self, session: str) -> Checkpoint | None:
-        """Return the last checkpoint, or None. Raise SESS_MANIFEST_DRIFT if it was changed."""
-        return await self._reads.checkpoint(session)
-
-    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
-        """Return a page of an audit chain: the records after number `after`."""
-        return await self._reads.audit(chain, after=after, limit=limit)
-
-    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
-        """Return a page of audit chains: name, number of the last record, and its hash."""
-        return await self._reads.chains(after=after, limit=limit)
-
-    async def claims(
-        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
-    ) -> list[StoredClaim]:
-        """Return a page of a session's claims, after the client and id `after`."""
-        return await self._reads.claims(session, after=after, limit=limit)
-
-    async def orphans(self) -> list[AuditRecord]:
-        """Return the first record of each audit chain whose own row is gone."""
-        return await self._reads.orphans()
-
-    async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
-        """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
-        check_name("session", session)
-        return await self._write(session, lambda now: self._acquisition(session, owner, ttl, leases.Instant(now)))
-
     def _acquisition(self, session: str, owner: str, ttl: float, now: leases.Instant) -> Script[Lease]:
-        lease = yield from leases.acquire_script(session, owner, ttl, now, _LOCK)
+        lease = yield from super()._acquisition(session, owner, ttl, now)
         # The server may be another one since the store was opened.
         if self._epoch is not None:
             ((self._epoch,),) = yield Query(EPOCH)
         return lease
 
-    async def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
-        return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, leases.Instant(now), _LOCK))
-
     def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
         self._opened()
         return self._renewals.renew(held, ttl, None if self._clock is None else self._clock.wall())
-
-    async def release(self, lease: Lease) -> None:
-        """End a lease. If it was taken over meanwhile, nothing happens."""
-        await self._write(lease.session, lambda _: leases.release_script(lease, _LOCK))
-
-    async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
-        """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
-        return await self._write(session, lambda _: deletion.compact_script(session, before, fence, _LOCK))
-
-    async def forget_claims(self, session: str, before: float) -> None:
-        """Drop claims older than a time (wall clock), but never the last thousand."""
-        await self._write(session, lambda _: deletion.forget_claims_script(session, before, _LOCK))
-
-    async def remove(self, session: str) -> None:
-        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
-        await self._write(session, lambda _: deletion.remove_script(session, _LOCK))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
@@ -328,19 +252,19 @@ class PostgresStore:
                 "one that is open in another event loop",
             )
 
-    async def _write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
+    async def _write(self, session: str, script: Callable[[leases.Instant], Script[T]]) -> T:
         try:
             engine = self._opened()
             try:
-                result: T = await engine.begin(LaneJob(lane, lambda now: script(self._now(now))))
+                result: T = await engine.begin(LaneJob(session, lambda now: script(self._instant(now))))
             finally:
-                self._groups.forget(lane)
+                self._groups.forget(session)
         except DoubtError as error:
             raise _unknown() from error.cause
         return result
 
     def _script(self, ready: Commit, epoch: str, now: float) -> Script[Receipt]:
-        return commits.commit_script(ready, self._now(now), epoch, _LOCK)
+        return commits.commit_script(ready, self._now(now), epoch, self._row_lock)
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
         return await self._opened().read(script)
@@ -447,6 +371,9 @@ class PostgresStore:
             "tcp_user_timeout": 25_000,
             **({"prepare_threshold": None} if self.is_pooled else {}),
         }
+
+    def _instant(self, server: float) -> leases.Instant:
+        return leases.Instant(self._now(server))
 
     def _now(self, server: float) -> float:
         return server if self._clock is None else self._clock.wall()

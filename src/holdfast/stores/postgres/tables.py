@@ -17,8 +17,6 @@ from holdfast.stores.sql.schema import VERSION, SqlDialect, migrations
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
 
-__all__ = ["DIALECT", "EPOCH", "migrate", "note_epoch"]
-
 DIALECT = SqlDialect(
     text='TEXT COLLATE "C"',
     blob="BYTEA",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Claim, Commit
     from holdfast.stores.sql.query import Row
 
-__all__ = ["HEADS", "KNOWN", "Batch", "SessionHead", "head_of", "is_plain", "repeated"]
-
 HEADS = (
     "SELECT s.name, s.key, s.epoch, s.state, s.fence, s.top, s.last_at, s.head, c.key, c.seq, c.hash"
     " FROM session s LEFT JOIN chain c ON c.name = 'session:' || s.name WHERE s.name"

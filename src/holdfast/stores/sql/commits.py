@@ -15,8 +15,6 @@ from holdfast.stores.sql.query import Many, Query, Script
 if TYPE_CHECKING:
     from holdfast.stores.records import NewAudit, NewCheckpoint
 
-__all__ = ["APPEND", "CLAIM", "LENGTHEN", "MOVE", "SEAL", "commit_script"]
-
 _HEAD = "SELECT key, epoch, state, fence, top, last_at, head FROM session WHERE name = ?"
 _NEW = (
     "INSERT INTO session (name, epoch, state, oldest, top, created_at, last_at, manifest) VALUES (?, ?, ?, 1, 0, ?, ?, ?)"

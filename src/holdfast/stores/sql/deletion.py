@@ -10,8 +10,6 @@ from holdfast.stores.sql.query import Query
 if TYPE_CHECKING:
     from holdfast.stores.sql.query import Script
 
-__all__ = ["KEPT_CLAIMS", "compact_script", "forget_claims_script", "remove_script"]
-
 KEPT_CLAIMS = 1_000
 """A session keeps at least this many claims of any age (BRIDGE e.6)."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.sql.query import Script
 
-__all__ = ["Instant", "acquire_script", "release_script", "renew_all_script", "renew_script"]
-
 _HELD = "SELECT key, fence, owner, lease_until, lease_boot, lease_end FROM session WHERE name = ?"
 _TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ?, lease_boot = ?, lease_end = ? WHERE key = ?"
 

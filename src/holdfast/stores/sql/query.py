@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-__all__ = ["Many", "Query", "Row", "Script", "Step"]
-
 Row: TypeAlias = Sequence[Any]
 
 

@@ -1,14 +1,12 @@
-"""What an SQL store reads: the scripts, and `Reads`, which runs them."""
+"""What an SQL store reads, as scripts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from holdfast.stores import errors
-from holdfast.stores.records import check_name
 from holdfast.stores.sql import rows as to
 from holdfast.stores.sql.query import Query
-from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,61 +14,6 @@ if TYPE_CHECKING:
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.leases import Instant
     from holdfast.stores.sql.query import Script
-
-__all__ = ["Reads"]
-
-T = TypeVar("T")
-
-
-class ScriptRunner(Protocol):
-    """What runs a script that only reads. All its statements see one snapshot."""
-
-    async def __call__(self, script: Callable[[], Script[T]], /) -> T: ...
-
-
-class Reads:
-    """Everything that an SQL store reads. A store has one, and gives it its engine."""
-
-    def __init__(self, read: ScriptRunner, instant: Callable[[float], Instant], clock: str = "0.0") -> None:
-        self._read = read
-        self._instant = instant
-        """Returns the time at which leases are judged, from the server's time."""
-        self._clock = clock
-        """The server's time in SQL, if it has a clock of its own."""
-
-    async def session(self, session: str) -> SessionRecord:
-        check_name("session", session)
-        return await self._read(lambda: session_script(session, self._instant, self._clock))
-
-    async def sessions(
-        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
-    ) -> list[SessionRecord]:
-        return await self._read(lambda: sessions_script(states, after, limit, self._instant, self._clock))
-
-    async def read(
-        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
-    ) -> list[Entry]:
-        check_name("session", session)
-        return await self._read(lambda: read_script(session, after, limit, max_bytes))
-
-    async def checkpoint(self, session: str) -> Checkpoint | None:
-        check_name("session", session)
-        return await self._read(lambda: checkpoint_script(session))
-
-    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
-        return await self._read(lambda: audit_script(chain, after, limit))
-
-    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
-        return await self._read(lambda: chains_script(after, limit))
-
-    async def claims(
-        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
-    ) -> list[StoredClaim]:
-        check_name("session", session)
-        return await self._read(lambda: claims_script(session, after, limit))
-
-    async def orphans(self) -> list[AuditRecord]:
-        return await self._read(orphans_script)
 
 
 def session_script(session: str, instant: Callable[[float], Instant], clock: str) -> Script[SessionRecord]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.stores.sql.leases import Instant
     from holdfast.stores.sql.query import Row
 
-__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "claim", "entries", "hashed", "listed", "session_record"]
-
 SESSION_COLUMNS = (
     "key, name, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint,"
     " lease_boot, lease_end"

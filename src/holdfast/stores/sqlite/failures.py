@@ -9,8 +9,6 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.errors import unavailable
 from holdfast.stores.sqlite.holders import holder_of
 
-__all__ = ["typed"]
-
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full",

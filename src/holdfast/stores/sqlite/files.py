@@ -27,29 +27,6 @@ from holdfast.stores.sqlite.tables import run_script
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "APPLICATION_ID",
-    "DIALECT",
-    "FileIdentity",
-    "FileState",
-    "begin",
-    "begin_epoch",
-    "check_not_emptied",
-    "check_ours",
-    "check_tables",
-    "connect",
-    "connect_to_read",
-    "copy_migrated",
-    "end",
-    "epoch",
-    "is_affected",
-    "log_version",
-    "migrate",
-    "prepare",
-    "set_durability",
-    "state",
-]
-
 APPLICATION_ID = 0x486F6C64
 """Marks a SQLite file as ours: "Hold"."""
 
@@ -167,7 +144,7 @@ def state(path: Path) -> FileState:
 
 
 class FileIdentity:
-    """Which file is open. Whoever deletes or replaces it, or its WAL, does not notice that we still write to the old one."""
+    """Which file is open. A person who deletes or replaces it, or its WAL, does not notice that we still write to the old one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.sqlite.locks import Presence
 
-__all__ = ["HighWater"]
-
 _AT = 256
 """Where the note stands in the file: after the store's id."""
 _NOTE, _SUM = Struct("128sq32s"), Struct("I")

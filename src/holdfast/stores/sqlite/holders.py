@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Holder", "holder_of"]
-
 _LOCKS = Path("/proc/locks")
 _STOPPED = ("T", "t")
 """The states of a process that was stopped, by a signal and by a debugger."""

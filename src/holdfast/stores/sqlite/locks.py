@@ -26,8 +26,6 @@ try:
 except ModuleNotFoundError:  # Windows has no flock; SQLite's own locks must be enough
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["NoTurns", "Presence", "TurnLock", "forget_store"]
-
 _POLL_S = 0.001
 _LONGEST_ID = 256
 

@@ -22,8 +22,6 @@ from holdfast.stores.sqlite.writer import tidy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["OpenFile", "ReadFile"]
-
 
 class OpenFile:
     """The connection that writes, and the locks that show other processes we are here."""

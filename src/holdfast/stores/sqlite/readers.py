@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["IdleReader", "Reader"]
-
 T = TypeVar("T")
 
 

@@ -17,17 +17,15 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
-from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
-from holdfast.stores.sql import deletion, leases
-from holdfast.stores.sql.reads import Reads
+from holdfast.stores.sql import leases
+from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
 from holdfast.stores.sqlite.open_file import OpenFile, ReadFile
 from holdfast.stores.sqlite.tables import run_script
 from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.writer import WriteJob, Writer
-from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -35,19 +33,17 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
+    from holdfast.stores.records import Commit, Lease, Receipt
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.readers import Reader
     from holdfast.stores.wakeups import Follower
-
-__all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 _READERS = 2
 """The number of threads that read. Reads are short, and more threads would only compete for the interpreter."""
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """Sessions in one file: `async with SqliteStore("work.db") as store`.
 
     With `durability="full"` (the default) every commit is on disk before it returns. With `"fast"` the operating system writes it to
@@ -82,17 +78,10 @@ class SqliteStore:
         self.mask = Mask(redactor or process_redactor())
         """Knows the secrets that may not be stored."""
         self._wakeups = Wakeups(on_wait=self._start_watch)
-        self._reads = Reads(self._read, lambda _: self._instant())
         self._readers: list[Reader] = []
         self._writer: Writer | None = None
         self._watch: Watch | None = None
         self._opened: OpenFile | ReadFile | None = None
-        self._id = ""
-
-    @property
-    def id(self) -> str:
-        """The store's own id; empty before it is opened."""
-        return self._id
 
     @property
     def epoch(self) -> str | None:
@@ -164,77 +153,14 @@ class SqliteStore:
             await written
         return [job.outcome if isinstance(job, WriteJob) else job for job in begun]
 
-    async def session(self, session: str) -> SessionRecord:
-        """Return the record of a session, or raise SESS_NOT_FOUND."""
-        return await self._reads.session(session)
-
-    async def sessions(
-        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
-    ) -> list[SessionRecord]:
-        """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
-        return await self._reads.sessions(states=states, after=after, limit=limit)
-
-    async def read(
-        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
-    ) -> list[Entry]:
-        """Return the entries after an offset. Raise SESS_GAP if some of them are gone, SESS_MANIFEST_DRIFT if one was changed."""
-        return await self._reads.read(session, after=after, limit=limit, max_bytes=max_bytes)
-
-    async def checkpoint(self, session: str) -> Checkpoint | None:
-        """Return the last checkpoint, or None. Raise SESS_MANIFEST_DRIFT if it was changed."""
-        return await self._reads.checkpoint(session)
-
-    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
-        """Return a page of an audit chain: the records after number `after`."""
-        return await self._reads.audit(chain, after=after, limit=limit)
-
-    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
-        """Return a page of audit chains: name, number of the last record, and its hash."""
-        return await self._reads.chains(after=after, limit=limit)
-
-    async def claims(
-        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
-    ) -> list[StoredClaim]:
-        """Return a page of a session's claims, after the client and id `after`."""
-        return await self._reads.claims(session, after=after, limit=limit)
-
-    async def orphans(self) -> list[AuditRecord]:
-        """Return the first record of each audit chain whose own row is gone."""
-        return await self._reads.orphans()
-
-    async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
-        """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
-        check_name("session", session)
-        return await self._write(session, lambda: leases.acquire_script(session, owner, ttl, self._instant()))
-
-    async def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
-        return await self._write(lease.session, lambda: leases.renew_script(lease, ttl, self._instant()))
-
     def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
         job = WriteJob(lambda: leases.renew_all_script(held, ttl, self._instant()))
         renewed: list[Lease] = self._in_use().do(job).result()
         return renewed
 
-    async def release(self, lease: Lease) -> None:
-        """End a lease. If it was taken over meanwhile, nothing happens."""
-        await self._write(lease.session, lambda: leases.release_script(lease))
-
-    async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
-        """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
-        return await self._write(session, lambda: deletion.compact_script(session, before, fence))
-
-    async def forget_claims(self, session: str, before: float) -> None:
-        """Drop claims older than a time (wall clock), but never the last thousand."""
-        await self._write(session, lambda: deletion.forget_claims_script(session, before))
-
-    async def remove(self, session: str) -> None:
-        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
-        await self._write(session, lambda: self._removal(session))
-
     def _removal(self, session: str) -> Script[None]:
-        yield from deletion.remove_script(session)
+        yield from super()._removal(session)
         # Before COMMIT, so that no other process looks for a session that is gone.
         if isinstance(self._opened, OpenFile):
             self._opened.high_water.clear()
@@ -316,8 +242,9 @@ class SqliteStore:
             raise unavailable(f"{self._path} was opened before this process was forked: open it in this process")
         return self._opened
 
-    async def _write(self, session: str | None, script: Callable[[], Script[T]]) -> T:
-        result: T = await self._in_use().do(WriteJob(script, session, loop=asyncio.get_running_loop()))
+    async def _write(self, session: str, script: Callable[[leases.Instant], Script[T]]) -> T:
+        job = WriteJob(lambda: script(self._instant()), session, loop=asyncio.get_running_loop())
+        result: T = await self._in_use().do(job)
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
@@ -342,7 +269,7 @@ class SqliteStore:
             self._readers.append(reader)
         return reader
 
-    def _instant(self) -> leases.Instant:
+    def _instant(self, server: float = 0.0) -> leases.Instant:  # noqa: ARG002 - a file has no clock
         # A clock of the user's own, such as a test's, decides alone.
         if self._clock is not None:
             return leases.Instant(self._clock.wall())

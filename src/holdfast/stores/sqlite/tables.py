@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.stores.sqlite.high_water import HighWater
     from holdfast.stores.sqlite.writer import WriteJob
 
-__all__ = ["Tables", "run_script"]
-
 MOST_HEADS = 2_000
 """How many sessions' heads are kept in memory."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from holdfast.stores.wakeups import Wakeups
 
-__all__ = ["Watch"]
-
 _LOOK_S = 0.5
 """How often the file is looked at."""
 _TOPS = "SELECT name, top FROM session WHERE name IN (SELECT value FROM json_each(?))"
@@ -65,7 +63,7 @@ class Watch:
         while not self._stopped.wait(_LOOK_S):
             if self._is_over():
                 return
-            # After an error whoever waits reads the file at the end of its wait, and reports it.
+            # After an error each waiting task reads the file at the end of its wait, and reports the error.
             with suppress(sqlite3.Error, OSError):
                 self._read(self._look)
 
@@ -84,7 +82,7 @@ class Watch:
 
     def _is_over(self) -> bool:
         with self._lock:
-            # First None, then the look: whoever begins to wait after the look starts another thread.
+            # First None, then the look: a task that begins to wait after the look starts another thread.
             thread, self._thread = self._thread, None
             if not self._wakeups.waiting:
                 return True

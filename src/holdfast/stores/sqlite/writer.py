@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.stores.sqlite.high_water import HighWater
     from holdfast.stores.sqlite.locks import NoTurns, TurnLock
 
-__all__ = ["WriteJob", "Writer", "tidy"]
-
 MOST_JOBS = 512
 """The most jobs in one transaction. More jobs would delay the first of them too much."""
 MOST_WAL_BYTES = 8 << 20

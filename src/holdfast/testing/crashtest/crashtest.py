@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.testing.crashtest.report import Row
     from holdfast.testing.provider.script import Script
 
-__all__ = ["CrashTest"]
-
 _INSIDE = Path(__file__).with_name("inside")
 _MODELS = {
     "ANTHROPIC_BASE_URL": "https://api.anthropic.com",

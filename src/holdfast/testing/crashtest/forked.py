@@ -19,8 +19,6 @@ from holdfast.testing.crashtest.inside import forks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CannotForkError", "Forked", "Zygote"]
-
 _PYTHON = re.compile(r"python[0-9.]*")
 _IMPORTS_S = 60.0
 _LINE_BYTES = 1_048_576
@@ -106,7 +104,7 @@ class Zygote:
         return Forked((await _answer(self._answers))["pid"], self._answers)
 
     async def close(self) -> None:
-        """End the process. Its children are killed by whoever started them."""
+        """End the process. The process that started its children kills them."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()

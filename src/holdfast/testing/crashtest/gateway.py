@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.testing.crashtest.watch import PointWatch
 
-__all__ = ["Gateway", "GatewayTarget"]
-
 HOST = "127.0.0.1"
 _READ_BYTES = 65_536
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

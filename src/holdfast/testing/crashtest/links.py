@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-__all__ = ["Links"]
-
 
 class Links:
     """Serves connections, and closes them."""

@@ -14,8 +14,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Kill", "Kind", "Mark", "Side", "kills_of", "states_of"]
-
 Kind: TypeAlias = Literal["effect", "model", "request", "tool", "commit", "open", "rename"]
 Side: TypeAlias = Literal["before", "after"]
 

@@ -13,8 +13,6 @@ from holdfast.testing.crashtest.points import Kill, Mark
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DAMAGE", "Report", "Row", "Run", "Sent", "Trial", "Verdict", "judge", "path_name"]
-
 Verdict: TypeAlias = Literal["ok", "asks", "doubled", "lost", "wrong", "fails", "never ends", "not reached"]
 """ok: it ended as without the kill. asks: it does not repeat an effect that may have happened, and says so. doubled, lost: effects that
 happened too often, or never. wrong: your check of the end failed. fails: it exits with an error each time. never ends: it ran out of time.
@@ -23,7 +21,7 @@ not reached: it did not come to the point of the kill again."""
 DAMAGE: frozenset[Verdict] = frozenset({"doubled", "lost", "wrong", "fails", "never ends"})
 
 _ID = re.compile(r"[0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-fA-F]{16,}|[a-z]+_[0-9A-Za-z]{12,}")
-# What our error says to whoever reads the program's output.
+# What our error says in the program's output.
 _ASKS_FIRST = 7
 """The exit status of `holdfast run` and of the other verbs where a person must answer first."""
 _ASKS = re.compile(r"\bOutcomeUnknownError\b|\bTOOL_OUTCOME_UNKNOWN\b")

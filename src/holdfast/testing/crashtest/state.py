@@ -12,8 +12,6 @@ from holdfast.faults import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["absolute_command", "check_size", "copy_state"]
-
 MOST_BYTES = 256 * 1024 * 1024
 _LEFT_OUT = frozenset(
     {

@@ -14,8 +14,6 @@ from holdfast.testing.crashtest.points import Kind, Mark, Side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Hook", "PointWatch"]
-
 
 class PointWatch:
     """The points of one run, and the mark at which it is killed."""

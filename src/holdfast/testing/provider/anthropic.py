@@ -6,7 +6,15 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.provider.dialect import ErrorReply, Part, ProviderDialect, SseFrame, event_frame, text_of
+from holdfast.testing.provider.dialect import (
+    ErrorReply,
+    Part,
+    ProviderDialect,
+    SseFrame,
+    errors_of,
+    event_frame,
+    text_of,
+)
 from holdfast.testing.provider.history import anthropic_mistake
 from holdfast.testing.provider.replies import Calls, OfferedTool, ReplyContent, RequestContent, WrittenCall, only
 
@@ -14,47 +22,7 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason, Standing
 
-__all__ = ["ANTHROPIC"]
-
-# The texts are those of real responses, because the classifier is tested against them.
-_ERRORS = {
-    "bad-request": ErrorReply(
-        400, "invalid_request_error", None, "max_tokens: Input should be greater than or equal to 1"
-    ),
-    "auth": ErrorReply(401, "authentication_error", None, "invalid x-api-key"),
-    "expired": ErrorReply(
-        401,
-        "authentication_error",
-        None,
-        "OAuth token has expired. Please obtain a new token or refresh your existing token.",
-    ),
-    "billing": ErrorReply(
-        402,
-        "billing_error",
-        None,
-        "There is an issue with your billing or payment information. Please check your payment details.",
-    ),
-    # An empty account has status 400 here, like a wrong request. Only the message shows the difference.
-    "quota": ErrorReply(
-        400,
-        "invalid_request_error",
-        None,
-        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.",
-    ),
-    "forbidden": ErrorReply(
-        403, "permission_error", None, "Your API key does not have permission to use the specified resource."
-    ),
-    "not-found": ErrorReply(404, "not_found_error", None, "model: {model}"),
-    "overflow": ErrorReply(400, "invalid_request_error", None, "prompt is too long: 211305 tokens > 200000 maximum"),
-    "too-large": ErrorReply(413, "request_too_large", None, "Request exceeds the maximum size"),
-    "rate-limit": ErrorReply(
-        429, "rate_limit_error", None, "Number of request tokens has exceeded your per-minute rate limit"
-    ),
-    "internal": ErrorReply(500, "api_error", None, "Internal server error"),
-    "unavailable": ErrorReply(503, "api_error", None, "Service unavailable"),
-    "timeout": ErrorReply(504, "timeout_error", None, "The request timed out while processing."),
-    "overloaded": ErrorReply(529, "overloaded_error", None, "Overloaded"),
-}
+_ERRORS = errors_of("anthropic")
 _LIMITED = (
     "This request would exceed your organization's rate limit of {limit:,} {what} per minute "
     "(org: 00000000-0000-0000-0000-000000000000, model: {model}). For details, refer to: https://docs.claude.com/en/api/rate-limits. "

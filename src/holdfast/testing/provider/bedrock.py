@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
-from holdfast.testing.provider.dialect import ErrorReply, Part, ProviderDialect, SseFrame, as_json, no_limits, text_of
+from holdfast.testing.provider.dialect import (
+    ErrorReply,
+    Part,
+    ProviderDialect,
+    SseFrame,
+    as_json,
+    errors_of,
+    no_limits,
+    text_of,
+)
 from holdfast.testing.provider.history import converse_mistake
 from holdfast.testing.provider.replies import Calls, OfferedTool, ReplyContent, RequestContent, WrittenCall, only
 
@@ -18,55 +27,9 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason
 
-__all__ = ["BEDROCK_ANTHROPIC", "BEDROCK_CONVERSE"]
-
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
 _STRING = 7
-_ERRORS = {
-    "bad-request": ErrorReply(400, "ValidationException", None, "The provided request is not valid"),
-    "auth": ErrorReply(
-        403, "UnrecognizedClientException", None, "The security token included in the request is invalid."
-    ),
-    "expired": ErrorReply(403, "ExpiredTokenException", None, "The security token included in the request is expired"),
-    "billing": ErrorReply(
-        403,
-        "AccessDeniedException",
-        None,
-        "Model access is denied due to INVALID_PAYMENT_INSTRUMENT:A valid payment instrument must be provided.",
-    ),
-    "quota": ErrorReply(
-        429, "ThrottlingException", None, "Too many tokens per day, please wait before trying again."
-    ),
-    "forbidden": ErrorReply(
-        403, "AccessDeniedException", None, "You don't have access to the model with the specified model ID."
-    ),
-    "not-found": ErrorReply(
-        404, "ResourceNotFoundException", None, "Could not resolve the foundation model from the model identifier: {model}"
-    ),
-    "overflow": ErrorReply(400, "ValidationException", None, "Input is too long for requested model."),
-    "too-large": ErrorReply(413, "ValidationException", None, "Request body is too large"),
-    "rate-limit": ErrorReply(
-        429, "ThrottlingException", None, "Too many requests, please wait before trying again."
-    ),
-    "internal": ErrorReply(
-        500,
-        "InternalServerException",
-        None,
-        "The system encountered an unexpected error during processing. Try your request again.",
-    ),
-    "unavailable": ErrorReply(
-        503, "ServiceUnavailableException", None, "Bedrock is unable to process your request."
-    ),
-    "timeout": ErrorReply(
-        408, "ModelTimeoutException", None, "Model has timed out in processing the request. Try your request again."
-    ),
-    "overloaded": ErrorReply(
-        503,
-        "ServiceUnavailableException",
-        None,
-        "Too many connections, please wait before trying again.",
-    ),
-}  # fmt: skip
+_ERRORS = errors_of("bedrock")
 
 
 def _frame(headers: dict[str, str], payload: bytes) -> bytes:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.resources import Content
     from holdfast.testing.provider.routes import RouteMatch
 
-__all__ = ["Counters", "Provider"]
-
 _KEPT_REQUESTS = 10_000
 _MINUTE = 60.0
 _CONTROL = "/_holdfast/"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from enum import Enum
+from functools import cache
+from pkgutil import get_data
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -13,21 +16,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason, Standing
     from holdfast.testing.provider.replies import ReplyContent, RequestContent
-
-__all__ = [
-    "JSON",
-    "MODELS",
-    "SSE",
-    "ErrorReply",
-    "Part",
-    "ProviderDialect",
-    "SseFrame",
-    "as_json",
-    "data_frame",
-    "event_frame",
-    "no_limits",
-    "text_of",
-]
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
@@ -61,6 +49,22 @@ class ErrorReply(NamedTuple):
     message: str
     details: tuple[dict[str, Any], ...] = ()
     """What Google's protocol says besides."""
+
+
+@cache
+def _errors() -> dict[str, dict[str, tuple[int, str, str, str]]]:
+    found: dict[str, dict[str, tuple[int, str, str, str]]] = tomllib.loads(
+        (get_data(__package__, "errors.toml") or b"").decode()
+    )
+    return found
+
+
+def errors_of(provider: str) -> dict[str, ErrorReply]:
+    """Return the errors of a provider by name, from `errors.toml`."""
+    return {
+        name: ErrorReply(status, kind, code or None, text)
+        for name, (status, kind, code, text) in _errors()[provider].items()
+    }
 
 
 def _hinted(error: ErrorReply, hint: str) -> ErrorReply:

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Request
     from holdfast.testing.provider.replies import ReplyContent
 
-__all__ = [
-    "ERRORS",
-    "FAULTS",
-    "STATUSES",
-    "FaultBody",
-    "FaultKind",
-    "Options",
-    "ProtocolReply",
-    "error_plan",
-    "send",
-    "send_error",
-]
-
 Options: TypeAlias = Mapping[str, Any]
 
 # No client accepts this version of HTTP.

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
-from holdfast.testing.provider.dialect import ErrorReply, Part, ProviderDialect, SseFrame, as_json, no_limits
+from holdfast.testing.provider.dialect import ErrorReply, Part, ProviderDialect, SseFrame, as_json, errors_of, no_limits
 from holdfast.testing.provider.history import gemini_mistake
 from holdfast.testing.provider.replies import Calls, OfferedTool, ReplyContent, RequestContent, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason
-
-__all__ = ["GEMINI", "GEMINI_ARRAY", "VERTEX_ANTHROPIC", "counted"]
 
 _RPC = "type.googleapis.com/google.rpc."
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
@@ -43,56 +41,10 @@ def _violation(quota_id: str, metric: str, limit: int, model: str) -> dict[str, 
     return {"@type": f"{_RPC}QuotaFailure", "violations": [violation]}
 
 
-_ERRORS = {
-    "bad-request": ErrorReply(
-        400, "INVALID_ARGUMENT", None, "* GenerateContentRequest.contents: contents is not specified"
-    ),
-    "auth": ErrorReply(
-        400, "INVALID_ARGUMENT", None, "API key not valid. Please pass a valid API key.", (_KEY_INVALID,)
-    ),
-    "expired": ErrorReply(400, "INVALID_ARGUMENT", None, "API key expired. Please renew the API key.", (_KEY_INVALID,)),
-    "billing": ErrorReply(
-        400,
-        "FAILED_PRECONDITION",
-        None,
-        "Gemini API free tier is not available in your country. Please enable billing on your project in Google AI Studio.",
-    ),
-    "quota": ErrorReply(
-        429,
-        _EXHAUSTED,
-        None,
-        _QUOTA,
-        (
-            _violation(
-                "GenerateRequestsPerDayPerProjectPerModel", "generate_requests_per_model_per_day", 1000, "{model}"
-            ),
-        ),
-    ),
-    "forbidden": ErrorReply(403, "PERMISSION_DENIED", None, "The caller does not have permission"),
-    "not-found": ErrorReply(
-        404,
-        "NOT_FOUND",
-        None,
-        "models/{model} is not found for API version v1beta, or is not supported for generateContent. Call ListModels to see the list of available models and their supported methods.",
-    ),
-    "overflow": ErrorReply(
-        400,
-        "INVALID_ARGUMENT",
-        None,
-        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048576).",
-    ),
-    "too-large": ErrorReply(413, "INVALID_ARGUMENT", None, "Request payload size exceeds the limit: 20971520 bytes."),
-    "rate-limit": ErrorReply(429, _EXHAUSTED, None, "Resource has been exhausted (e.g. check quota)."),
-    "internal": ErrorReply(
-        500,
-        "INTERNAL",
-        None,
-        "An internal error has occurred. Please retry or report in https://developers.generativeai.google/guide/troubleshooting",
-    ),
-    "unavailable": ErrorReply(503, "UNAVAILABLE", None, "The service is currently unavailable."),
-    "timeout": ErrorReply(504, "DEADLINE_EXCEEDED", None, "The request timed out. Please try again."),
-    "overloaded": ErrorReply(503, "UNAVAILABLE", None, "The model is overloaded. Please try again later."),
-}
+_ERRORS = errors_of("gemini")
+_ERRORS |= {name: _ERRORS[name]._replace(details=(_KEY_INVALID,)) for name in ("auth", "expired")}
+_DAILY = _violation("GenerateRequestsPerDayPerProjectPerModel", "generate_requests_per_model_per_day", 1000, "{model}")
+_ERRORS["quota"] = _ERRORS["quota"]._replace(details=(_DAILY,))
 
 
 def _parts(content: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from holdfast.testing.provider.http import Request
 
-__all__ = ["anthropic_mistake", "chat_mistake", "converse_mistake", "gemini_mistake", "responses_mistake"]
-
 
 _ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
 

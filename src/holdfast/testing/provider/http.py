@@ -11,25 +11,6 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-__all__ = [
-    "LAST_CHUNK",
-    "TLS_ALERT",
-    "Act",
-    "BadRequestError",
-    "Data",
-    "Headers",
-    "Pause",
-    "Plan",
-    "Raw",
-    "ReplyEnd",
-    "ReplyHead",
-    "Request",
-    "RequestReader",
-    "chunk",
-    "head_bytes",
-    "is_tls",
-]
-
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 # These limits keep a broken client from filling the memory of the test run.

@@ -22,8 +22,6 @@ from holdfast.testing.provider.faults import ERRORS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Kind", "Limit", "LimitReason", "LimitVerdict", "Limits", "Standing", "fits", "read_limit"]
-
 Kind = Literal["requests", "tokens", "concurrency"]
 
 _MINUTE = 60.0

@@ -11,6 +11,7 @@ from holdfast.testing.provider.dialect import (
     ProviderDialect,
     SseFrame,
     data_frame,
+    errors_of,
     event_frame,
     text_of,
 )
@@ -21,95 +22,9 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import LimitReason, Standing
 
-__all__ = ["AZURE_CHAT", "AZURE_RESPONSES", "OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
-
-_INVALID = "invalid_request_error"
-_ERRORS = {
-    "bad-request": ErrorReply(400, _INVALID, None, "Missing required parameter: 'messages'."),
-    "auth": ErrorReply(
-        401,
-        _INVALID,
-        "invalid_api_key",
-        "Incorrect API key provided: sk-XXXX***XXXX. You can find your API key at https://platform.openai.com/account/api-keys.",
-    ),
-    "expired": ErrorReply(
-        401, "", "token_expired", "Provided authentication token is expired. Please try signing in again."
-    ),
-    "billing": ErrorReply(400, _INVALID, "billing_hard_limit_reached", "Billing hard limit has been reached"),
-    # The status is the same as for a rate limit. Only the code shows that waiting does not help.
-    "quota": ErrorReply(
-        429,
-        "insufficient_quota",
-        "insufficient_quota",
-        "You exceeded your current quota, please check your plan and billing details. For more information on this error, read the docs: https://platform.openai.com/docs/guides/error-codes/api-errors.",
-    ),
-    "forbidden": ErrorReply(
-        403,
-        "request_forbidden",
-        "unsupported_country_region_territory",
-        "Country, region, or territory not supported",
-    ),
-    "not-found": ErrorReply(
-        404, _INVALID, "model_not_found", "The model `{model}` does not exist or you do not have access to it."
-    ),
-    "overflow": ErrorReply(
-        400,
-        _INVALID,
-        "context_length_exceeded",
-        "This model's maximum context length is 128000 tokens. However, your messages resulted in 211305 tokens. Please reduce the length of the messages.",
-    ),
-    "too-large": ErrorReply(
-        413, _INVALID, "string_above_max_length", "Request too large. Expected at most 10485760 characters."
-    ),
-    "rate-limit": ErrorReply(
-        429,
-        "requests",
-        "rate_limit_exceeded",
-        "Rate limit reached for {model} in organization org-XXXX on requests per min (RPM): Limit 3, Used 3, Requested 1.",
-    ),
-    "internal": ErrorReply(
-        500, "server_error", None, "The server had an error while processing your request. Sorry about that!"
-    ),
-    "unavailable": ErrorReply(503, "server_error", None, "The server is temporarily unable to handle the request."),
-    "timeout": ErrorReply(504, "server_error", None, "The request timed out while processing."),
-    "overloaded": ErrorReply(
-        503,
-        "server_error",
-        None,
-        "That model is currently overloaded with other requests. You can retry your request, or contact us through our help center at help.openai.com if the error persists.",
-    ),
-}
-
-_ARGUMENT = "Client specified an invalid argument"
-_EXHAUSTED = "Some resource has been exhausted"
-_TEAM = "00000000-0000-0000-0000-000000000000"
+_ERRORS = errors_of("openai")
 # xAI sends plain texts in its own envelope, and 400 for a wrong key.
-_XAI_ERRORS = _ERRORS | {
-    "auth": ErrorReply(
-        400,
-        "",
-        _ARGUMENT,
-        "Incorrect API key provided: na***ys. You can obtain an API key from https://console.x.ai.",
-    ),
-    "overflow": ErrorReply(
-        400,
-        "",
-        _ARGUMENT,
-        "This model's maximum prompt length is 131072 but the request contains 211305 tokens.",
-    ),
-    "rate-limit": ErrorReply(
-        429,
-        "",
-        _EXHAUSTED,
-        f"Too many requests for team {_TEAM} and model {{model}}. Your team's rate limit is — Requests per Second (actual/limit): 9/8, Requests per Minute (actual/limit): 120/480, Tokens per Minute (actual/limit): 91000/2000000.",
-    ),
-    "quota": ErrorReply(
-        429,
-        "",
-        _EXHAUSTED,
-        f"Your team {_TEAM} has either used all available credits or reached its monthly spending limit. To continue making API requests, please purchase more credits or raise your spending limit.",
-    ),
-}
+_XAI_ERRORS = _ERRORS | errors_of("xai")
 
 
 def _error(error: ErrorReply) -> dict[str, Any]:
@@ -175,7 +90,7 @@ _SLACK = 1e-6
 def _xai_limited(rejection: LimitReason, model: str) -> tuple[ErrorReply, Headers]:
     used = f"{rejection.used + rejection.requested}/{rejection.limit}"
     unit = {"requests": "Requests per Minute", "tokens": "Tokens per Minute", "concurrency": "Concurrent Requests"}
-    message = f"Too many requests for team {_TEAM} and model {model}. Your team's rate limit is — {unit[rejection.kind]} (actual/limit): {used}."
+    message = f"Too many requests for team 00000000-0000-0000-0000-000000000000 and model {model}. Your team's rate limit is — {unit[rejection.kind]} (actual/limit): {used}."
     return _XAI_ERRORS["rate-limit"]._replace(message=message), _limited(rejection, model)[1]
 
 

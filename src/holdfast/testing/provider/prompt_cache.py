@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.testing.provider.http import Request
 
-__all__ = ["PromptCache"]
-
 _LIFETIME_S = 300.0
 # The smallest prompt that Anthropic stores for most models.
 _LEAST_TOKENS = 1024

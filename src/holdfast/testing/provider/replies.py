@@ -21,21 +21,6 @@ from holdfast.testing.provider.schema import example
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = [
-    "MODES",
-    "Cached",
-    "Calls",
-    "OfferedTool",
-    "ReplyContent",
-    "RequestContent",
-    "ToolCall",
-    "Turn",
-    "WrittenCall",
-    "call_first_tool",
-    "only",
-    "reply_to",
-]
-
 Calls = Literal["may", "must", "never"]
 """Whether a reply calls a tool."""
 

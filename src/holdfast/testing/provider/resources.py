@@ -25,41 +25,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.dialect import ProviderDialect
     from holdfast.testing.provider.replies import Turn
 
-__all__ = [
-    "Content",
-    "MissingError",
-    "ResourceCall",
-    "Storage",
-    "batch",
-    "batches",
-    "cancel_batch",
-    "cancel_message_batch",
-    "cancel_response",
-    "count_gemini_tokens",
-    "count_input_tokens",
-    "count_tokens",
-    "create_batch",
-    "create_message_batch",
-    "delete_file",
-    "delete_message_batch",
-    "delete_response",
-    "embeddings",
-    "file",
-    "file_content",
-    "files",
-    "gemini_embedding",
-    "gemini_model",
-    "gemini_models",
-    "message_batch",
-    "message_batch_results",
-    "message_batches",
-    "model",
-    "models",
-    "response",
-    "response_items",
-    "upload_file",
-]
-
 _KEPT = 1_000
 _MADE = "2025-01-01T00:00:00Z"
 _CREATED = 1_735_689_600

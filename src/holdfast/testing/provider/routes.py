@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.http import Request
     from holdfast.testing.provider.resources import Content, ResourceCall
 
-__all__ = ["ROUTES", "Route", "RouteMatch", "dialect_of", "locate"]
-
 
 class Route(NamedTuple):
     """One path. `{name}` stands for a part that varies."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["example"]
-
 # The depth is limited, because a schema may refer to itself.
 _DEPTH = 8
 _TEXTS = {

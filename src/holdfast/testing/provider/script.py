@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.faults import ProtocolReply
     from holdfast.testing.provider.http import Headers, Plan, Request
 
-__all__ = ["OK", "Playback", "Rule", "Script", "ScriptStep", "read_file", "read_script"]
-
 T = TypeVar("T", "Rule", "Script", Limit, Turn)
 
 _LOOP = "loop"

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.limits import Limit
     from holdfast.testing.provider.script import Script
 
-__all__ = ["HOST", "FaultProvider", "Server", "serve_in_thread"]
-
 # Listen on loopback only, because the provider accepts any key.
 HOST = "127.0.0.1"
 

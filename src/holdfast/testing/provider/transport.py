@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.core import Provider
     from holdfast.testing.provider.http import Act, Plan
 
-__all__ = ["memory_transport"]
-
 _USUAL = "httpx2"
 _FOR_EVER = float("inf")
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.clock import Rng
     from holdfast.testing.proxy.toxics import Toxic
 
-__all__ = ["ByteFlow", "ConnectionEnd", "FlowStep"]
-
 T = TypeVar("T")
 
 _DRIP_S = 0.02

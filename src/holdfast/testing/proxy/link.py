@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from holdfast.testing.proxy.toxics import Direction, Toxic
 
-__all__ = ["ProxyLink", "Side", "reset"]
-
 Side: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _CHUNK = 65_536

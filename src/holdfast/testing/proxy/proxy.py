@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.testing.proxy.toxics import Direction, Toxic
 
-__all__ = ["Counters", "FaultProxy"]
-
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What a proxy has done so far: `assert proxy.counters.resets == 1`."""

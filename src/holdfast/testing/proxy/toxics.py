@@ -15,23 +15,6 @@ import msgspec
 from holdfast import options
 from holdfast.faults import InvalidError
 
-__all__ = [
-    "DIRECTIONS",
-    "TOXICS",
-    "Bandwidth",
-    "BlackHole",
-    "Direction",
-    "HalfOpen",
-    "Jitter",
-    "Latency",
-    "Limit",
-    "Reset",
-    "Slicing",
-    "Toxic",
-    "address_of",
-    "toxic_of",
-]
-
 Direction: TypeAlias = Literal["up", "down"]
 DIRECTIONS: tuple[Direction, ...] = ("up", "down")
 

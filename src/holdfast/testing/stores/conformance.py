@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     from holdfast.stores import Receipt, Store
     from holdfast.stores.records import Entry
 
-__all__ = [
-    "CANARY",
-    "Case",
-    "Kit",
-    "StoreConformance",
-    "appending",
-    "audit",
-    "case",
-    "cases",
-    "claim",
-    "create",
-    "durable_case",
-    "entries",
-    "everything",
-    "raises_fault",
-]
-
 CANARY = "canary-Zq81-do-not-store-me"
 """A secret that the redactor knows. No store may contain it."""
 

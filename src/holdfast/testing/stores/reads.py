@@ -8,8 +8,6 @@ from contextlib import suppress
 from holdfast.stores import Commit, NewCheckpoint, NewEntry, SessionState
 from holdfast.testing.stores.conformance import Kit, appending, case, create, everything, raises_fault
 
-__all__ = []
-
 _ID_ORDER = sorted(["B2", "a1", "A1", "b_1", "b-1", "b.1", "b:1", "10", "9", "Z", "z"])
 """Ids in the order of bytes, capitals first. A database with a locale would sort them in another order."""
 

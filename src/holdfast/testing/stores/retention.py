@@ -18,8 +18,6 @@ from holdfast.testing.stores.conformance import (
     raises_fault,
 )
 
-__all__ = []
-
 
 def _snapshot(n: int) -> NewCheckpoint:
     return NewCheckpoint(message_count=n, last_message_id=f"m{n}", snapshot=b'{"n":%d}' % n)

@@ -10,7 +10,7 @@ from holdfast.transcript.forms.anthropic import Anthropic
 from holdfast.transcript.forms.chat import Chat
 from holdfast.transcript.forms.langchain import LangChain
 from holdfast.transcript.forms.pydantic_ai import PydanticAI
-from holdfast.transcript.forms.responses import Responses
+from holdfast.transcript.forms.responses import ResponsesItems
 from holdfast.transcript.turns import get
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FormName: TypeAlias = Literal["anthropic", "chat", "responses", "langchain", "py
 _FORMS: dict[str, HistoryForm] = {
     "anthropic": Anthropic(),
     "chat": Chat(),
-    "responses": Responses(),
+    "responses": ResponsesItems(),
     "langchain": LangChain(),
     "pydantic-ai": PydanticAI(),
 }

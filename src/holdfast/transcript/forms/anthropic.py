@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.turns import Place, Role
 
-__all__ = ["Anthropic"]
-
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 # The provider's own tools whose failed result has the same form for all of them.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.turns import Place
 
-__all__ = ["Chat"]
-
 _ROLES: dict[Any, Role] = {"assistant": "model", "tool": "result", "user": "user"}
 # What an assistant's message may consist of. Without any of them the API rejects it.
 _CONTENTS = ("content", "tool_calls", "refusal", "audio", "function_call")

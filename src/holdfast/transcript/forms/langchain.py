@@ -1,6 +1,6 @@
 """LangChain's messages: calls in `AIMessage.tool_calls`, a `ToolMessage` for each right after it.
 
-LangChain is not imported here. Whoever has its messages has its module loaded.
+LangChain is not imported here. A program that has its messages has loaded its module.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from holdfast.transcript.turns import HistoryForm, Piece, Role, TranscriptTurn, 
 
 if TYPE_CHECKING:
     from holdfast.transcript.turns import Place
-
-__all__ = ["MODULE", "LangChain"]
 
 MODULE = "langchain_core.messages"
 _ROLES: dict[Any, Role] = {

@@ -1,6 +1,6 @@
 """pydantic-ai's messages: `ToolCallPart` in a response, `ToolReturnPart` or `RetryPromptPart` in the requests that follow.
 
-pydantic-ai is not imported here. Whoever has its messages has its module loaded.
+pydantic-ai is not imported here. A program that has its messages has loaded its module.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.transcript.turns import Place
-
-__all__ = ["MODULE", "PydanticAI"]
 
 MODULE = "pydantic_ai.messages"
 

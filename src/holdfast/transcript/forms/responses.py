@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.turns import Place, Role
 
-__all__ = ["CALLS", "Responses"]
-
 CALLS = frozenset(
     {"function_call", "custom_tool_call", "shell_call", "apply_patch_call", "computer_call", "local_shell_call"}
 )
@@ -21,7 +19,7 @@ _OUTPUTS = frozenset(f"{call}_output" for call in CALLS)
 _MODEL = frozenset({"reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request", "compaction", "program"})
 
 
-class Responses(HistoryForm):
+class ResponsesItems(HistoryForm):
     """Items of the OpenAI SDK's Responses: dicts, or the objects of `response.output`."""
 
     place: ClassVar[Place] = "later"

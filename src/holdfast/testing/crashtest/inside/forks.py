@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["end_group", "is_single", "preload", "start", "wait"]
-
 
 def is_single() -> bool:
     """Whether a fork of this process is safe: Linux says that it has one thread."""
