@@ -131,6 +131,7 @@ class AgentLoop:
             execute=self._execute,
         )
         self._requests = 0
+        self._meter = RequestMeter(setup.runtime)
         self._begun = ""
         """The text before a pause of the provider."""
         self._limit = setup.asked.least_output(setup.max_output)
@@ -251,7 +252,7 @@ class AgentLoop:
         bounds, record = self._setup.bounds, self._record
         request = await self._compose()
         budget = _open_budget(self._model)
-        meter = RequestMeter(self._setup.runtime)
+        meter = self._meter
         try:
             # Reserved before the request, so that agents that run side by side do not take the same turn.
             with nullcontext() if budget is None else budget.turn():
@@ -401,7 +402,6 @@ class AgentLoop:
                 await self._add_results(decision, own, ended)
             raise
         await self._add_results(decision, own, results)
-        record.end_turn()
 
     async def _add_results(self, decision: RunTools, own: Sequence[ToolCall], results: Sequence[CallResult]) -> None:
         record, ran = self._record, iter(results)

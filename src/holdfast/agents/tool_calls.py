@@ -245,7 +245,9 @@ class _Reply:
             # Also of a call that has begun: what it was corrected to is not stored.
             rejected = await self._checked(running)
             if self._steps is None or not await self._steps.has_begun(place):
-                fault = rejected or self._misfit(running) or await self._forbidden(running)
+                # A validator may have corrected its arguments.
+                changed = rejected or (None if self._calls.validators is None else self._misfit(running))
+                fault = changed or await self._forbidden(running)
         if fault is not None:
             return await self._step(place, call, None, _returning(_failed(fault)))
         async with self._free:

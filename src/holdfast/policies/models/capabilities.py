@@ -5,6 +5,7 @@ Invariant: a request is rejected only if a capability is known to be missing. If
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
@@ -89,7 +90,15 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
 
     def requiring(self, *capabilities: Capability) -> Needs:
         """Return a copy that needs these capabilities `hard`."""
+        if not self.levels and not self.window:
+            # Nearly every request; made once for each set of capabilities.
+            return _requiring(capabilities)
         return msgspec.structs.replace(self, levels={**self.levels, **dict.fromkeys(capabilities, "hard")})
+
+
+@cache
+def _requiring(capabilities: tuple[Capability, ...]) -> Needs:
+    return Needs(levels=dict.fromkeys(capabilities, "hard"))
 
 
 class Negotiated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,6 +118,8 @@ def negotiate(needs: Needs, offers: Offers) -> Negotiated:
     """Return what is missing. The caller must not send the request unless the result is `agreed`."""
     missing: dict[Level, list[Capability]] = {"hard": [], "preferred": [], "probed": []}
     for capability in CAPABILITIES:
+        if capability not in needs.levels and not needs.window:
+            continue
         level = needs.level(capability)
         # `is False`, because None means unknown, and unknown is not missing.
         if level != "absent" and offers.has(capability, needs.window) is False:
