@@ -5,7 +5,7 @@ Invariant: a request is rejected only if a capability is known to be missing. If
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
@@ -90,15 +90,15 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
 
     def requiring(self, *capabilities: Capability) -> Needs:
         """Return a copy that needs these capabilities `hard`."""
-        if not self.levels and not self.window:
-            # Nearly every request; made once for each set of capabilities.
-            return _requiring(capabilities)
-        return msgspec.structs.replace(self, levels={**self.levels, **dict.fromkeys(capabilities, "hard")})
+        # Each request of an agent needs the same, so it is checked once.
+        return _requiring(tuple(self.levels.items()), self.window, capabilities)
 
 
-@cache
-def _requiring(capabilities: tuple[Capability, ...]) -> Needs:
-    return Needs(levels=dict.fromkeys(capabilities, "hard"))
+@lru_cache(maxsize=256)
+def _requiring(
+    levels: tuple[tuple[Capability, Level], ...], window: int, capabilities: tuple[Capability, ...]
+) -> Needs:
+    return Needs(levels={**dict(levels), **dict.fromkeys(capabilities, "hard")}, window=window)
 
 
 class Negotiated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
