@@ -98,7 +98,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
 def _requiring(
     levels: tuple[tuple[Capability, Level], ...], window: int, capabilities: tuple[Capability, ...]
 ) -> Needs:
-    return Needs(levels={**dict(levels), **dict.fromkeys(capabilities, "hard")}, window=window)
+    hard: dict[Capability, Level] = dict.fromkeys(capabilities, "hard")
+    return Needs(levels={**dict(levels), **hard}, window=window)
 
 
 class Negotiated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
