@@ -120,6 +120,8 @@ def test_a_model_that_is_known_to_see_nothing_is_sent_nothing(files):
     lambda: Agent("a", Scripted("ok"), tool_choice="add"),
     lambda: Agent("a", Scripted("ok"), thinking=0),
     lambda: Agent("a", Scripted("ok"), thinking=5000, max_output=4096),
+    lambda: Agent("a", Scripted("ok"), server_tools=["web_search"]),  # type: ignore[list-item] # it is what is tested
+    lambda: Agent("a", Scripted("ok"), caching="no"),  # type: ignore[arg-type] # it is what is tested
 ])  # fmt: skip
 def test_wrong_options_say_what_is_expected(make):
     with pytest.raises(InvalidError, match="expected"):

@@ -6,18 +6,25 @@ import asyncio
 import tracemalloc
 from typing import Any
 
+import anthropic
+import httpx2
 import msgspec
 import pytest
 
-from holdfast import Budget, Runtime, Session, tool
+from holdfast import Agent, Budget, Runtime, Session, fault_of, tool
 from holdfast.agents.approval import Approval
+from holdfast.agents.conversation import is_valid
 from holdfast.agents.once import InSession
 from holdfast.agents.tool_calls import ToolCalls
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.providers import ToolCall
+from holdfast.providers import ToolCall, ToolResult
+from holdfast.providers.anthropic import anthropic_model
+from holdfast.providers.messages import Message
 from holdfast.sessions import Answer, answer
 from holdfast.stores import MemoryStore
-from holdfast.testing import run
+from holdfast.testing import FaultProvider, run
+from holdfast.testing.provider import Script, Turn
+from holdfast.testing.provider import ToolCall as Call
 from holdfast.tools import Toolbox
 from holdfast.tools.toolbox import shown_result
 
@@ -614,3 +621,56 @@ def test_calls_keep_the_deadline_of_the_budget_around_them():
         assert asyncio.get_running_loop().time() - started <= 31
 
     run(main())
+
+
+class LibraryError(BaseException):
+    """What a library raises to end the program, as pytest's `fail` does."""
+
+
+@tool(effect="unsafe")
+async def ends(why: str) -> str:
+    """Raise what is no `Exception`."""
+    raise LibraryError(why)
+
+
+def test_the_results_beside_a_call_that_ends_the_program_are_on_the_error() -> None:
+    """A library's own exception is not answered, and takes no neighbour's result with it."""
+    world = World()
+    tools = Toolbox([*world.toolbox(), ends])
+    calls = [
+        ToolCall(id="1", name="pay", arguments={"to": "ann"}),
+        ToolCall(id="2", name="ends", arguments={"why": "over"}),
+        ToolCall(id="3", name="look", arguments={"at": "kelp", "seconds": 5}),
+    ]
+    with pytest.raises(LibraryError, match="over") as raised:
+        run(ToolCalls(tools, approval=Approval(mode="yolo")).run(calls))
+    paid, ended, seen = partial_of(raised.value)["results"]
+    assert (paid["id"], paid["content"], paid.get("is_error")) == ("1", "paid 1 to ann", None)
+    assert (ended["id"], ended["name"], ended["is_error"]) == ("2", "ends", True)
+    assert (seen["id"], seen["content"]) == ("3", "seen kelp")
+
+
+def partial_of(error: BaseException) -> dict[str, Any]:
+    partial = fault_of(error).partial
+    assert partial is not None
+    return dict(partial.payload)
+
+
+@pytest.mark.parametrize("ending", [LibraryError, None])
+def test_a_run_that_a_call_ends_holds_a_conversation_that_can_be_sent(ending: type[BaseException] | None) -> None:
+    """The calls beside it were made. What there is so far has their results, whether or not the program is to end."""
+    world, last = World(), ("pay", {"to": "eve"}) if ending is None else ("ends", {"why": "over"})
+    reply = Turn(calls=(Call("look", {"at": "kelp"}), Call(*last)))
+    model = FaultProvider(Script(replies=(reply, "Done.")))
+    client = anthropic.AsyncAnthropic(api_key="none", http_client=httpx2.AsyncClient(transport=model.transport()))
+    agent = Agent("clerk", anthropic_model("claude-haiku-4-5", client), [*world.toolbox(), ends])
+
+    async def work() -> None:
+        async with Session.open("s", store=MemoryStore(), mode="ask" if ending is None else "yolo") as session:
+            await agent.run("go", session=session)
+
+    with pytest.raises(ending or HoldfastError) as raised:
+        run(work())
+    messages = msgspec.convert(partial_of(raised.value)["messages"], list[Message])
+    assert is_valid(messages)
+    assert next((each.text, each.failed) for each in messages if isinstance(each, ToolResult)) == ("seen kelp", False)

@@ -564,6 +564,23 @@ def test_a_prompt_that_the_program_rejects_locks_no_other_caller_out(form):
     assert finish(main()) == ["fine", "fine", "fine"]
 
 
+@pytest.mark.parametrize("names", [("", ""), ("sick", "well")])
+def test_two_programs_of_one_interpreter_have_nothing_in_common(names):
+    """A script that finds no network keeps no other script out."""
+    sick, well = (
+        CommandAgent(["bash", "-c", code], name=name or None, policy=DEFAULT_POLICY.replace(attempts=1))
+        for code, name in zip(("echo network down >&2; exit 1", "echo fine"), names, strict=True)
+    )
+
+    async def main() -> str:
+        for _ in range(6):
+            with pytest.raises((CommandError, CircuitOpenError)):
+                await sick.run("work")
+        return (await well.run("hello")).text
+
+    assert finish(main()) == "fine"
+
+
 # --- sessions: a run is done once ---
 
 

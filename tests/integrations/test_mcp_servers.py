@@ -114,6 +114,21 @@ def run(work):
 # --- tools ---
 
 
+def test_a_text_that_no_json_can_hold_fails_its_own_call_alone():
+    """The SDK's transports end over such a text, and every other call on the connection with them."""
+
+    async def work():
+        async with recovering(small(), name="atlas", effects={"search": "read"}) as session:
+            before = await session.call_tool("pid", {})
+            with pytest.raises(InvalidError) as raised:
+                await session.call_tool("search", {"query": "a\ud800"})
+            return before, await asyncio.wait_for(session.call_tool("pid", {}), 20), raised.value.fault
+
+    (before, after, fault), _ = run(work())
+    assert (fault.code, fault.maybe_executed) == ("TOOL_INPUT_INVALID", False)
+    assert before.content[0].text == after.content[0].text  # the same process still answers
+
+
 def test_the_tools_of_a_server_are_tools_of_a_toolbox():
     async def work():
         async with recovering(small(), name="atlas", effects={"search": "read"}) as session:

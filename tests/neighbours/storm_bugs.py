@@ -14,6 +14,7 @@ from tests.neighbours.oracle import harms
 from tests.neighbours.storm_play import warm
 from tests.neighbours.storm_world import draw
 
+from holdfast.agents import command_run, tool_calls
 from holdfast.bridge import requests
 from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.hub import Hub
@@ -32,7 +33,17 @@ Put = Callable[..., None]
 
 def xt3_exit(put: Put) -> None:
     """A tool that calls `sys.exit()` ends the program."""
-    put(toolbox, "_wants_exit", lambda _: False)
+    put(toolbox, "ends_only_its_call", lambda _: False)
+
+
+def xt3_beside(put: Put) -> None:
+    """A call that raises what is no `Exception` takes the results of the calls beside it."""
+    put(tool_calls, "leave_fault", lambda *_: None)
+
+
+def xt6_scripts(put: Put) -> None:
+    """All scripts of one interpreter have one circuit."""
+    put(command_run, "_target_of", lambda agent: agent.target)
 
 
 def xt3_words(put: Put) -> None:
@@ -139,7 +150,7 @@ def xj1_growing(put: Put) -> None:
 BUGS: dict[str, tuple[Callable[[Put], None], str]] = {
     each.__name__: (each, room)
     for room, bugs in {
-        "tools": (xt3_exit, xt3_words, xt6, xt7_threads),
+        "tools": (xt3_exit, xt3_beside, xt3_words, xt6, xt6_scripts, xt7_threads),
         "actors": (xt5,),
         "bridge": (xb6, xb6_exit, xb7_lockout, xb7_requests, xj1_wedge, xj1_growing),
     }.items()

@@ -14,9 +14,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="plays are forke
 
 SHOWN = {
     "xt3_exit": 9,
+    "xt3_beside": 37,
     "xt3_words": 21,
     "xt5": 9,
     "xt6": 50,
+    "xt6_scripts": 59,
     "xt7_threads": 33,
     "xb6": 22,
     "xb6_exit": 64,

@@ -330,3 +330,40 @@ def test_an_answer_with_half_a_character_can_be_sent_back(kind, body):
     turns = (User(text="?"), reply.message, ToolResult(id="1", text="rain"))
     wire.reply(kind, Request(messages=turns, tools=(TOOL,)))
     assert "\ufffd" in json.dumps(wire.sent[-1], ensure_ascii=False)
+
+
+HALF_CITY = {"city": "Os\ud83dlo"}
+
+
+@pytest.mark.parametrize("half", [json.dumps(HALF_CITY), json.dumps(HALF_CITY, ensure_ascii=False)])
+@pytest.mark.parametrize("kind", ["anthropic", "anthropic-stream", "openai", "xai"])
+def test_a_call_with_half_a_character_is_a_mistake_that_can_be_sent_back(kind, half):
+    wires = {
+        "anthropic": lambda: Wire(message("tool_use", {**USE, "input": HALF_CITY})),
+        "anthropic-stream": lambda: Wire(*_pieces(half), stream=True),
+        "openai": lambda: Wire(response("completed", called(half))),
+        "xai": lambda: Wire(completion("tool_calls", tool_calls=[function(half)])),
+    }
+    wire, asked = wires[kind](), Request(messages=(User(text="?"),), tools=(TOOL,), accepts_invalid=True)
+    reply = wire.reply(kind.split("-")[0], asked)
+    assert "not a JSON object" in reply.calls[0].mistake
+    assert list(reply.calls[0].arguments) == ["invalid_json"]
+    turns = (User(text="?"), reply.message, ToolResult(id=reply.calls[0].id, text="wrong", failed=True))
+    wire.reply(kind.split("-")[0], Request(messages=turns, tools=(TOOL,), accepts_invalid=True))
+    assert msgspec.json.decode(msgspec.json.encode(reply.message), type=Assistant) == reply.message
+
+
+def _pieces(*written):
+    """Return the events of a message with one call, whose arguments come in these pieces."""
+    events = list(_streamed(CALL))
+    deltas = [{"type": "input_json_delta", "partial_json": each} for each in written]
+    return [
+        *events[:2],
+        *({"type": "content_block_delta", "index": 0, "delta": each} for each in deltas),
+        *events[-3:],
+    ]
+
+
+def test_two_halves_of_a_character_in_two_pieces_of_a_call_are_a_character():
+    reply = Wire(*_pieces('{"city": "\ud83d', '\ude00"}'), stream=True).reply("anthropic")
+    assert [(call.arguments, call.mistake) for call in reply.calls] == [({"city": "\U0001f600"}, "")]

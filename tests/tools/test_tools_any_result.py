@@ -110,6 +110,7 @@ RAISED = {
     "RecursionError": RecursionError("x"),
     "MemoryError": MemoryError(),
     "StopIteration": StopIteration(3),
+    "GeneratorExit": GeneratorExit(),
     "an error without a text": OddError(),
     "an error with a lone surrogate": ValueError("\ud800"),
     "an error of 20 MB": ValueError("x" * 20_000_000),

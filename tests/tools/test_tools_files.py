@@ -260,6 +260,11 @@ def test_names_of_files_that_are_no_utf_8_keep_no_other_from_being_found(project
     assert "README.md:1: TODO: write" in found
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_that_leaves_nothing_is_a_mistake_and_no_empty_file(box, limit):
+    assert code_of(box, "read_file", path="src/main.py", limit=limit) == "TOOL_INPUT_INVALID"
+
+
 def test_search_and_read_file_count_lines_alike(box, project):
     text = "one\u2028still one\x0cand\x0bone\x85\x1c\rx\ntwo\r\nthree TODO\n"
     (project / "odd").write_bytes(text.encode())

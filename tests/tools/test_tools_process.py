@@ -897,3 +897,26 @@ def test_a_guarded_program_has_its_own_arguments_input_directory_and_exit_code(t
     assert finished.stdout == f"{['a b', '$HOME', chr(39) + 'x' + chr(39)]} {tmp_path} in\n"
     assert finished.exit_code == 7
     assert finished.command == tuple(argv)
+
+
+def test_a_flood_of_lines_leaves_the_event_loop_to_others():
+    async def main() -> tuple[int, int]:
+        beats, most, since = 0, 0, 0
+
+        async def beat() -> None:
+            nonlocal beats, since
+            while True:
+                beats, since = beats + 1, 0
+                await asyncio.sleep(0)
+
+        other = asyncio.ensure_future(beat())
+        lines = 0
+        async with run(["bash", "-c", "yes | head -n 200000"]) as process:
+            async for _ in process.lines():
+                lines, since = lines + 1, since + 1
+                most = max(most, since)
+        other.cancel()
+        return lines, most
+
+    lines, most = asyncio.run(main())
+    assert (lines, most < 1_500) == (200_000, True), most

@@ -598,3 +598,11 @@ def test_wrong_addresses_are_named_when_the_tool_is_made():
     for url in ("ftp://x/", "http://x/{0}", "http://x/{"):
         with pytest.raises(InvalidError):
             http_tool("x", url)
+
+
+@pytest.mark.parametrize("url", ["http://{host}/x", "http://api-{host}/x", "http://a.{host}:80/", "http://{a}.x.{b}/"])
+def test_an_argument_cannot_be_the_host(url: str):
+    """A model could name any host then, those of the private network among them."""
+    with pytest.raises(InvalidError, match="could make any host"):
+        http_tool("x", url)
+    assert http_tool("x", "https://{region}.example.org/{id}")

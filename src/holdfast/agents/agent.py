@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
@@ -37,7 +38,7 @@ from holdfast.sessions.place import may_be_left_out
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 
     from holdfast.agents.approval import Approval
     from holdfast.agents.approver import Granting
@@ -155,6 +156,10 @@ class Agent:
         self._warned: set[str] = set()
         """The sessions whose list of tools has names that no tool has."""
         wanted = partial(model_of, policy=policy, runtime=runtime)
+        options.flag("agent.caching", caching)
+        for one in server_tools:
+            if not isinstance(one, Mapping):
+                raise InvalidError.at("agent.server_tools", "a list of tools, each as the provider's API has it", one)
         self._setup = Setup(
             name,
             wanted(model),

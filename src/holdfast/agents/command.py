@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+
+import msgspec
 
 from holdfast import options
 from holdfast.agents.command_lines import FORMS, form_of
@@ -54,8 +57,8 @@ _PROMPT, _SESSION = "{prompt}", "{session}"
 USUAL_TOTAL = 3600.0
 """The usual limit for everything, known by identity: `total=3600.0` names one."""
 _OUTPUT_CAP = 1_073_741_824
-_SERVICES = {"claude": "agent-sdk"}
-"""What the programs of a form depend on; others have a service of their own name."""
+_SERVICES = {"claude": "agent-sdk", "codex": "codex"}
+"""What the programs of a form depend on. Nobody knows what two others have in common, such as two scripts of one interpreter."""
 
 # Document 004: one more attempt, after 2 s, at most 5 s. Its limits are the agent's own, not the policy's.
 DEFAULT_POLICY = Policy(
@@ -79,7 +82,7 @@ class CommandAgent:
 
     command: the program and its arguments. The prompt is written to its standard input; `"{prompt}"` as one of the arguments passes it
         there instead, where every user of the machine can read it in the list of processes.
-    name: its name in circuits, events and messages; by default the program's.
+    name: its name in circuits, events and messages; by default the program's, and each command has a circuit of its own.
     start, idle, total: seconds until the first output (30), between two outputs (300), and for everything, retries included (3600; with
         the profile `actor` 120, of a stream 300).
     form: what the program prints: `"claude"` (stream-json), `"codex"` (exec --json), `"acp"` (the Agent Client Protocol) or `"plain"`;
@@ -147,8 +150,11 @@ class CommandAgent:
         """What the program prints; None: its first line shows it."""
         self._resume = _resume(resume, self.form)
         self.runtime = default_runtime() if runtime is None else runtime
-        service = _SERVICES.get("" if self.form is None else self.form.name, PurePath(self._argv[0]).stem)
-        self.target = Target(agent=self.name, service=service)
+        self.target = Target(agent=self.name, service=_SERVICES.get("" if self.form is None else self.form.name, ""))
+        """What its settings are found by."""
+        alone = sha256("\0".join((*self._argv, str(cwd))).encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        self.counted = self.target if name else msgspec.structs.replace(self.target, agent=f"{self.name}@{alone}")
+        """Whose circuits count its runs."""
         self._policy = policy
         secrets = () if self.form is None else self.form.secrets
         self._options: RunOptions = {

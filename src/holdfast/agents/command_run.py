@@ -398,4 +398,4 @@ def _target_of(agent: CommandAgent) -> Target:
         if isinstance(around, Operation) and around.plan.per_operation and around.plan.target.agent == agent.name:
             return Target(service=agent.target.service)
         around = around.around
-    return agent.target
+    return agent.counted

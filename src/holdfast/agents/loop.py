@@ -11,6 +11,7 @@ Invariant: every request that is sent has a result for each tool call, in order.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 from contextlib import nullcontext
@@ -46,7 +47,7 @@ from holdfast.agents.once import Answered, Cut, Misread, Once, Overflowed, Reque
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
-from holdfast.agents.tool_calls import ToolCalls
+from holdfast.agents.tool_calls import ToolCalls, results_of
 from holdfast.agents.usage_limit import Parking
 from holdfast.agents.validators import Validators
 from holdfast.events import Retry, SuppressedError
@@ -130,6 +131,7 @@ class AgentLoop:
             execute=self._execute,
         )
         self._requests = 0
+        self._meter = RequestMeter(setup.runtime)
         self._begun = ""
         """The text before a pause of the provider."""
         self._limit = setup.asked.least_output(setup.max_output)
@@ -148,7 +150,9 @@ class AgentLoop:
         try:
             with nullcontext() if self._followed is None else self._followed.following():
                 return await self._run()
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             await self._show_followed()
             self._leave_partial(error)
             raise
@@ -248,7 +252,7 @@ class AgentLoop:
         bounds, record = self._setup.bounds, self._record
         request = await self._compose()
         budget = _open_budget(self._model)
-        meter = RequestMeter(self._setup.runtime)
+        meter = self._meter
         try:
             # Reserved before the request, so that agents that run side by side do not take the same turn.
             with nullcontext() if budget is None else budget.turn():
@@ -384,15 +388,23 @@ class AgentLoop:
                 await self._emit(ToolCalled(id=call.id, name=call.name, arguments=copy.deepcopy(call.arguments)))
         run = [call for place, call in enumerate(own) if place not in decision.blocked]
         record.tool_calls += len(run)
-        ran = iter(
-            await self._calls.run(
+        try:
+            results: Sequence[CallResult] = await self._calls.run(
                 run,
                 key=str(self._requests),
                 session=self._session,
                 steps=self._once,
                 returned=self._show_result if self._is_watched else None,
             )
-        )
+        except BaseException as error:
+            # One call ends the run. What the others did is in the conversation that the error holds.
+            if (ended := results_of(error)) is not None:
+                await self._add_results(decision, own, ended)
+            raise
+        await self._add_results(decision, own, results)
+
+    async def _add_results(self, decision: RunTools, own: Sequence[ToolCall], results: Sequence[CallResult]) -> None:
+        record, ran = self._record, iter(results)
         for place, call in enumerate(decision.calls):
             fault = decision.blocked.get(place)
             result = next(ran) if fault is None else await self._blocked(own[place], fault)
@@ -542,7 +554,7 @@ class AgentLoop:
         if self._is_watched:
             await self._emit(done(reply))
 
-    def _leave_partial(self, error: Exception) -> None:
+    def _leave_partial(self, error: BaseException) -> None:
         """Leave on the error what there is so far."""
         fault = self._setup.runtime.fault_of(error)
         given = fault.partial.payload if fault.partial is not None and isinstance(fault.partial.payload, str) else ""

@@ -32,7 +32,7 @@ __all__ = ["RequestMeter"]
 
 
 class RequestMeter(Budget):
-    """Watches one request of an agent."""
+    """Watches the requests of a run, one after the other."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime=runtime)
@@ -59,6 +59,8 @@ class RequestMeter(Budget):
         self, model: Model, request: Request, send: Callable[[], Awaitable[Reply]], budget: Budget | None
     ) -> Reply:
         """Send a request. What a model of the application's own reports is charged here: no recovery does it."""
+        # What comes late, from a request before it, belongs to that one.
+        self._answers, self.holder, before = [], None, 0
         if budget is None:
             with self:
                 return await send()
@@ -73,13 +75,14 @@ class RequestMeter(Budget):
             self.holder = charges
         try:
             with self:
+                before = self.spend().attempts
                 reply = await send()
-            if not self.spend().attempts:
+            if self.spend().attempts == before:
                 # No recovery has made the call.
                 charges.begin(again=False)
                 charges.end(reply, None, again=False)
         except BaseException as error:
-            if not isinstance(error, Exception) and not self.spend().attempts:
+            if not isinstance(error, Exception) and self.spend().attempts == before:
                 # It was cancelled, and may have been worked on.
                 charges.end_stopped(again=False)
             raise

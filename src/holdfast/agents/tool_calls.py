@@ -22,9 +22,9 @@ from holdfast.agents.approver import Approver
 from holdfast.agents.call_result import CallResult
 from holdfast.agents.once import InSession
 from holdfast.agents.usage_limit import is_parked
-from holdfast.faults import AbortedError, Fault, HoldfastError
+from holdfast.faults import AbortedError, Fault, HoldfastError, Partial
 from holdfast.providers.messages import ToolCall
-from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.fault_of import fault_of, leave_fault
 from holdfast.runtime.shield import wait_to_end
 from holdfast.tools.toolbox import Answer, shown_result
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
-__all__ = ["Execute", "Guard", "ToolCalls", "ends_run"]
+__all__ = ["Execute", "Guard", "ToolCalls", "ends_run", "results_of"]
 
 _CONCURRENCY = 8
 
@@ -107,7 +107,8 @@ class ToolCalls:
         it is there; it may be async.
 
         Raises what the session raises: SESS_NO_INTERACTOR if a person must be asked and nobody is attached (the questions are kept, and the
-        calls that may run have been run), and failures of its store. A cancellation ends all calls.
+        calls that may run have been run), failures of its store, and what a tool's library made to end the program: an exception that is
+        no `Exception`. `fault_of(error).partial.payload["results"]` has the result of each call then. A cancellation ends all calls.
         """
         if steps is None and session is not None and key:
             steps = InSession(session, f"calls {key}", shown_result, None)
@@ -162,7 +163,12 @@ class _Reply:
                 _look_at(tasks)
             else:
                 await wait_to_end(_stop(tasks))
-        _raise_for_all(tasks)
+        error = _error_of(tasks)
+        if error is not None:
+            ended = [_ended(task, call) for task, call in self._tasks.items()]
+            partial = Partial(payload={"results": msgspec.to_builtins(ended)})
+            leave_fault(error, msgspec.structs.replace(fault_of(error), partial=partial))
+            raise error
         return [task.result() for task in tasks]
 
     def cancel(self, id_: str) -> bool:
@@ -239,7 +245,9 @@ class _Reply:
             # Also of a call that has begun: what it was corrected to is not stored.
             rejected = await self._checked(running)
             if self._steps is None or not await self._steps.has_begun(place):
-                fault = rejected or self._misfit(running) or await self._forbidden(running)
+                # A validator may have corrected its arguments.
+                changed = rejected or (None if self._calls.validators is None else self._misfit(running))
+                fault = changed or await self._forbidden(running)
         if fault is not None:
             return await self._step(place, call, None, _returning(_failed(fault)))
         async with self._free:
@@ -342,12 +350,29 @@ async def _stop(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
     _look_at(tasks)
 
 
-def _raise_for_all(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
-    """If the first error is that nobody could be asked, raise the one that names all open questions."""
-    errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+def _error_of(tasks: Sequence[asyncio.Task[CallResult]]) -> BaseException | None:
+    """Return the first error. If it is that nobody could be asked, it is the one that names all open questions."""
+    if any(task.cancelled() for task in tasks):
+        return None
+    errors = [error for task in tasks if (error := task.exception()) is not None]
     unasked = [each for each in errors if isinstance(each, HoldfastError) and each.fault.code == "SESS_NO_INTERACTOR"]
-    if unasked and unasked[0] is errors[0] and not any(task.cancelled() for task in tasks):
-        raise max(unasked, key=lambda each: len(each.fault.context.get("open", ())))
+    if unasked and unasked[0] is errors[0]:
+        return max(unasked, key=lambda each: len(each.fault.context.get("open", ())))
+    return errors[0] if errors else None
+
+
+def _ended(task: asyncio.Task[CallResult], call: ToolCall) -> CallResult:
+    """Return the result of a call beside one that raised. What raised has one, too: the conversation can be sent."""
+    error = task.exception()
+    result = task.result() if error is None else _failed(fault_of(error))
+    return msgspec.structs.replace(result, id=call.id, name=call.name, fault=None)
+
+
+def results_of(error: BaseException) -> list[CallResult] | None:
+    """Return the results of the calls that `ToolCalls.run` left on what it raised; None: it left none."""
+    partial = fault_of(error).partial if getattr(error, "__dict__", None) else None
+    results = partial.payload.get("results") if partial is not None and isinstance(partial.payload, dict) else None
+    return None if results is None else msgspec.convert(results, list[CallResult])
 
 
 def _look_at(tasks: Sequence[asyncio.Task[CallResult]]) -> None:

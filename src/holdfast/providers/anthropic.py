@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -186,13 +187,17 @@ class _Incoming:
     def whole_blocks(self) -> list[dict[str, Any]]:
         """Return the blocks as a whole answer has them. `reply` knows the arguments of its calls."""
         for index, written in self.inputs.items():
-            self.blocks[index]["input"] = msgspec.json.decode(written or "{}") if index not in self.open else {}
+            self.blocks[index]["input"] = json.loads(written or "{}") if index not in self.open else {}
         return [self.blocks[index] for index in sorted(self.blocks)]
 
 
 def _written(arguments: Any) -> str:
     """Return arguments as text, so that streamed and whole answers make a reply in the same way. Some servers send text."""
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    try:
+        return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    except UnicodeEncodeError:
+        # Half of a character. It is written as it came, and `reply` rejects it.
+        return json.dumps(arguments)
 
 
 def _add(turns: list[dict[str, Any]], message: Message) -> None:

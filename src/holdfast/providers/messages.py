@@ -155,11 +155,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise InvalidError.at(
                     "request.max_output", f"more tokens than thinking={self.thinking}", self.max_output
                 )
-        names = {tool.name for tool in self.tools} | {tool.get("name") for tool in self.server_tools}
-        if self.tool_choice not in _CHOICES and self.tool_choice not in names:
-            raise InvalidError.at(
-                "request.tool_choice", f"{', '.join(_CHOICES)} or the name of a tool", self.tool_choice
-            )
+        if self.tool_choice not in _CHOICES:
+            names = {tool.name for tool in self.tools} | {tool.get("name") for tool in self.server_tools}
+            if self.tool_choice not in names:
+                expected = f"{', '.join(_CHOICES)} or the name of a tool"
+                raise InvalidError.at("request.tool_choice", expected, self.tool_choice)
 
     @property
     def effort(self) -> Effort | None:

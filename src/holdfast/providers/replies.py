@@ -81,14 +81,20 @@ def cut() -> HoldfastError:
 def _call(called: Called, request: Request) -> ToolCall:
     try:
         # The answer is complete, so an empty text is not what is left of a longer one: the tool has no parameters.
-        arguments = msgspec.json.decode(called.arguments or "{}", type=dict[str, Any])
-    except msgspec.DecodeError as error:
+        arguments = msgspec.json.decode(_joined(called.arguments) or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         mistake = f"the arguments of {called.name} are not a JSON object: {error}"
         if not request.accepts_invalid:
             raise _InvalidError(mistake) from error
         # Every provider accepts an object when the call is sent back.
-        return ToolCall(id=called.id, name=called.name, arguments={"invalid_json": called.arguments}, mistake=mistake)
+        written = {"invalid_json": whole_characters(called.arguments)}
+        return ToolCall(id=called.id, name=called.name, arguments=written, mistake=mistake)
     return ToolCall(id=called.id, name=called.name, arguments=arguments)
+
+
+def _joined(text: str) -> str:
+    """Return a text in which the halves of a character that came in two pieces of a stream are one character."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _kept_blocks(blocks: Sequence[dict[str, Any]], calls: tuple[ToolCall, ...]) -> tuple[dict[str, Any], ...]:

@@ -61,7 +61,10 @@ def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
     def read(
         path: Annotated[str, msgspec.Meta(description="The path of the file, relative to the project.")],
         offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1,
-        limit: Annotated[int | None, msgspec.Meta(description="How many lines to read; all by default.")] = None,
+        limit: Annotated[
+            Annotated[int, msgspec.Meta(ge=1)] | None,
+            msgspec.Meta(description="How many lines to read; all by default."),
+        ] = None,
         skip: Annotated[int, msgspec.Meta(ge=0, description="How many bytes of the first line to leave out.")] = 0,
     ) -> str:
         """Read a text file, whole or some of its lines."""

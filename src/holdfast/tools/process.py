@@ -58,6 +58,8 @@ __all__ = ["Process", "Run", "run"]
 _READ_BYTES = 65_536
 _QUEUED_BYTES = 1_048_576
 """How much unread output is held for a reader. A process that prints more waits until the reader has caught up."""
+_LINES_AT_ONCE = 512
+"""So many lines are passed on before the event loop has its turn."""
 _LINGER_S = 0.5
 """After the main process has ended, its background jobs may finish their output for so long."""
 _LEFTOVER_GRACE_S = 0.4
@@ -311,10 +313,15 @@ class Process:
         """
         splitters: dict[StreamName, LineSplitter] = {"stdout": LineSplitter(), "stderr": LineSplitter()}
         failure: ProcessError | None = None
+        passed = 0
         try:
             async for chunk in self:
                 if stream in (None, chunk.stream):
                     for line in splitters[chunk.stream].feed(chunk.data):
+                        passed += 1
+                        if passed % _LINES_AT_ONCE == 0:
+                            # One chunk may hold 30,000 lines. What else the program does must not wait for their reader.
+                            await asyncio.sleep(0)
                         yield line
         except ProcessError as error:
             failure = error

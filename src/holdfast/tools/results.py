@@ -16,12 +16,10 @@ import msgspec
 from holdfast.faults import Partial
 from holdfast.faults.redaction import MASK, encodable
 from holdfast.runtime.secrets import process_redactor
-from holdfast.tools.output import cut_text, show_result
+from holdfast.tools.output import ShownResult, cut_text, show_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from holdfast.tools.output import ShownResult
 
 __all__ = ["as_text", "masked", "masked_document", "show", "structured", "written"]
 
@@ -74,7 +72,11 @@ def _json_of_the_library(value: Any) -> str:
 
 def show(value: str | bytes, limit: int) -> ShownResult:
     """Return a written result as a model gets it: about `limit` bytes, without the secrets of this process."""
-    margin = max((len(form) for form in _forms()), default=0)
+    forms = _forms()
+    if type(value) is str and value.isascii() and len(value) <= limit and not any(form in value for form in forms):
+        # Most results are short, and hold nothing to mask.
+        return ShownResult(value, 0, len(value))
+    margin = max(map(len, forms), default=0)
     shown = show_result(value, limit, masked, margin)
     return shown._replace(text=encodable(shown.text))
 

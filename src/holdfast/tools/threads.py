@@ -150,8 +150,8 @@ _CALL: ContextVar[_ThreadCall | None] = ContextVar("holdfast_tool_thread", defau
 def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if done.done():
         return
-    if isinstance(error, StopIteration):
-        # A future cannot hold it.
+    if isinstance(error, StopIteration | GeneratorExit):
+        # A future cannot hold the one, and the other would close the coroutine that waits for it.
         error = RuntimeError(f"the tool raised {error!r}")
     if error is None:
         done.set_result(value)

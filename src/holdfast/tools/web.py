@@ -286,7 +286,8 @@ def http_tool(
 
         weather = http_tool("weather", "https://api.example.org/cities/{city}", description="The weather in a city.")
 
-    url: `{city}` stands for the argument `city`, which stays in its place: "..", "." and "" are rejected in a path, encoded or not.
+    url: `{city}` stands for the argument `city`, which stays in its place: "..", "." and "" are rejected in a path, encoded or not. In the
+        host it needs a fixed ending, as in `https://{region}.example.org`.
         Arguments that are not in the URL are sent as JSON, or in the query of a GET.
     effect: by default `read` for GET and HEAD, `idempotent` for PUT and DELETE, `unsafe` for POST. With `keyed`, every attempt sends the
         same `Idempotency-Key`.
@@ -355,7 +356,9 @@ def _dumped(value: Any) -> Any:
 
 def _fields(name: str, url: str) -> list[str]:
     try:
-        parts_of(url)
+        host = parts_of(url)[1]
+        if "{" in host and not re.search(r"\}\.[^{}]+$", host):
+            raise ValueError(f"the host {host}, which an argument could make any host")  # noqa: TRY301 - one error for all
         found = [field for _, field, _, _ in string.Formatter().parse(url) if field is not None]
     except ValueError as error:
         raise InvalidError.saying(f"http_tool {name}.url", "an address with {name} for arguments", str(error)) from None

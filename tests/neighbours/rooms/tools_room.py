@@ -14,9 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.neighbours.kit import FairClock, Played, WrongError, beside, member, neighbours, shown
+from tests.neighbours.kit import FairClock, Played, WrongError, beside, member, neighbours, same, shown
 
-from holdfast import Tries, tool
+from holdfast import CommandAgent, Policy, Tries, fault_of, tool
+from holdfast.agents import ToolCalls
+from holdfast.policies.circuit import BRIDGE
+from holdfast.providers import ToolCall
 from holdfast.tools import Toolbox, bash, edit_file, process_tool, read_file, search
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 MARK = "9876.125"
 """Programs of the member sleep so long; nobody else's do."""
 _SHORT = 0.3
+_ONCE = Policy(attempts=1, circuit=BRIDGE, wait_for_circuit=False)
 _ANSWERED_S = 75.0
 """A call of the member's is answered after so long, whatever it does: its tools say how long they may take."""
 
@@ -140,6 +144,9 @@ class _Room:
 
     async def many(self, who: int, turn: int) -> None:
         await asyncio.gather(self.read(who, turn), self.search(who, turn), self.sync(who, turn), self.plain(who, turn))
+        if who % 2 == 0:
+            reply = await CommandAgent(["bash", "-c", f"echo script of {who}"], policy=_ONCE).run("work")
+            same(reply.text, f"script of {who}")
 
     # What the member does.
 
@@ -352,6 +359,9 @@ class _Room:
         await self.ask("retries", 5 * strength)
 
     async def act_same_service(self, strength: int) -> None:
+        sick = CommandAgent(["bash", "-c", "echo network down >&2; exit 1"], policy=_ONCE)
+        await asyncio.gather(*(sick.outcome("work") for _ in range(12)))
+
         @tool(effect="read", name="square")
         async def other(n: int) -> int:
             raise ConnectionResetError(104, "reset")
@@ -360,8 +370,28 @@ class _Room:
         await self.ask("square", 8 * strength, box=Toolbox([other]), n=1)
 
     async def act_raises_base(self, strength: int) -> None:
+        for ends in ("raises_base", "raises_base_sync"):
+            await self.beside(ends)
         await self.ask("raises_base", strength)
         await self.ask("raises_base_sync", strength)
+
+    async def beside(self, ends: str) -> None:
+        """The calls of one reply are neighbours, too: what one of them raises takes no result of another."""
+        names = ["square", "twice", ends, "square"]
+        calls = [
+            ToolCall(id=f"{n}", name=name, arguments={"n": n} if name != ends else {}) for n, name in enumerate(names)
+        ]
+        try:
+            results = [
+                each.content for each in await ToolCalls(Toolbox([*self.good_tools(), *self.odd_tools()])).run(calls)
+            ]
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            partial = fault_of(error).partial
+            results = [] if partial is None else [each["content"] for each in partial.payload["results"]]
+        if results[:2] != ["0", "2"] or results[3:] != ["9"]:
+            self.unanswered.append(f"beside {ends} there is {shown(str(results))}")
 
     async def act_recursion(self, strength: int) -> None:
         await self.ask("recursion", strength)

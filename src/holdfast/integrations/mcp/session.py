@@ -18,7 +18,7 @@ import msgspec
 from holdfast import options
 from holdfast.classify import from_jsonrpc
 from holdfast.events import MCPReconnectAttempt, MCPServerDisconnected, MCPServerReconnected
-from holdfast.faults import HoldfastError, InvalidError, OutcomeUnknownError, Partial, Schedule
+from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial, Schedule
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.mcp.connection import Connecting, McpConnection
 from holdfast.policies.decide import EFFECTS
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.faults import Fault
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
 
@@ -89,6 +88,18 @@ class ToolResultError(HoldfastError):
     code = "TOOL_EXECUTION_FAILED"
     result: Any = None
     """The result as the server sent it."""
+
+
+def _check_text(method: str, given: Any) -> None:
+    """Raise `InvalidError` for a text that no JSON can hold. The SDK's transports end over it, with every other call on the connection."""
+    try:
+        msgspec.json.encode(given, enc_hook=str)
+    except UnicodeEncodeError as error:
+        raise InvalidError(
+            Fault.of("TOOL_INPUT_INVALID", context={"reason": f"{method} was not sent: {error}"}, maybe_executed=False)
+        ) from None
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return  # The SDK says what is wrong with it, to this call alone.
 
 
 def tool_fault(result: Any) -> Fault | None:
@@ -328,6 +339,7 @@ class RecoveringSession:
         return known
 
     async def _attempt(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        _check_text(method, (args, kwargs))
         connection = await self._connected()
         try:
             return await getattr(connection.session, method)(*args, **kwargs)

@@ -5,6 +5,7 @@ Invariant: a request is rejected only if a capability is known to be missing. If
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
@@ -87,7 +88,16 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
 
     def requiring(self, *capabilities: Capability) -> Needs:
         """Return a copy that needs these capabilities `hard`."""
-        return msgspec.structs.replace(self, levels={**self.levels, **dict.fromkeys(capabilities, "hard")})
+        # Each request of an agent needs the same, so it is checked once.
+        return _requiring(tuple(self.levels.items()), self.window, capabilities)
+
+
+@lru_cache(maxsize=256)
+def _requiring(
+    levels: tuple[tuple[Capability, Level], ...], window: int, capabilities: tuple[Capability, ...]
+) -> Needs:
+    hard: dict[Capability, Level] = dict.fromkeys(capabilities, "hard")
+    return Needs(levels={**dict(levels), **hard}, window=window)
 
 
 class Negotiated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,6 +117,8 @@ def negotiate(needs: Needs, offers: Offers) -> Negotiated:
     """Return what is missing. The caller must not send the request unless the result is `agreed`."""
     missing: dict[Level, list[Capability]] = {"hard": [], "preferred": [], "probed": []}
     for capability in CAPABILITIES:
+        if capability not in needs.levels and not needs.window:
+            continue
         level = needs.level(capability)
         # `is False`, because None means unknown, and unknown is not missing.
         if level != "absent" and offers.has(capability, needs.window) is False:

@@ -54,11 +54,17 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
         return self.input + self.output + self.cached + self.written + self.written_hour
 
 
+_BARE = frozenset({str, int, float, bool, bytes, list, tuple, type(None)})
+"""Results of functions and tools, which report nothing."""
+
+
 def usage_of(result: Any) -> Usage | None:
     """Return the usage that `result` reports; None: unknown.
 
     `result` is a response of Anthropic, OpenAI (chat, responses), Gemini or one of our own providers.
     """
+    if type(result) in _BARE:
+        return None
     if isinstance(own := _get(result, "usage"), Usage):
         # It has its tier already.
         return own

@@ -9,7 +9,6 @@ Invariant: an inner budget can spend no more than its outer budget has left, and
 
 from __future__ import annotations
 
-import copy
 import sys
 import weakref
 from contextlib import contextmanager
@@ -278,7 +277,9 @@ class Budget:
         self._exit(sys._getframe(1))
 
     def _enter(self, frame: FrameType) -> Self:
-        block, shared, around = copy.copy(self), self._shared, in_force(AMBIENT.get())
+        # As `copy.copy` does it, at a third of its cost: each request of an agent enters one.
+        block, shared, around = object.__new__(type(self)), self._shared, in_force(AMBIENT.get())
+        block.__dict__.update(self.__dict__)
         # The default runtime may be replaced while blocks are open; the clock must not change in the middle.
         runtime = default_runtime() if self._given_runtime is None else self._given_runtime
         with self.reservations.after, self.reservations.lock:

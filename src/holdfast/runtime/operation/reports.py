@@ -292,7 +292,7 @@ def timeline(op: Operation, value: object) -> tuple[Attempt, ...]:
         took=op.plan.monotonic() - op.attempt_started,
         waited=op.waited,
         via=op.via,
-        usd=LIST_PRICES.cost(model_of(value), usage),
+        usd=None if usage is None else LIST_PRICES.cost(model_of(value), usage),
         tokens=None if usage is None else usage.total,
     )
     return (*op.history, last)
