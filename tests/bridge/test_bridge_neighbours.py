@@ -364,6 +364,91 @@ def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(statu
     run(scenario())
 
 
+async def in_wait_for(end):
+    await asyncio.wait_for(end(), 5)
+
+
+async def in_gather(end):
+    await asyncio.gather(end(), asyncio.sleep(0))
+
+
+async def in_task_group(end):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(end())
+
+
+async def in_a_task_of_a_task(end):
+    await asyncio.create_task(in_wait_for(end))
+
+
+@pytest.mark.parametrize("start", [in_wait_for, in_gather, in_task_group, in_a_task_of_a_task])
+@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt()], ids=["sys.exit", "KeyboardInterrupt"])
+def test_XB6_an_exit_in_a_task_of_an_agent_ends_its_turn_and_not_the_server(start, error, caplog):
+    """`asyncio` ends the event loop for these two, whichever task raises them. Command-line libraries raise one after each command."""
+
+    async def end():
+        await asyncio.sleep(0)
+        raise error
+
+    async def agent(turn):
+        if turn.text == "exit":
+            await start(end)
+        if turn.text == "at once":
+            raise error
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as unlucky:
+            await unlucky.auth()
+            await unlucky.create("u")
+            for how in ("exit", "at once"):
+                await unlucky.say(how)
+                assert (await unlucky.until("notification"))["payload"]["notification_type"] == "agent_error"
+            await unlucky.say("hello")
+            assert (await unlucky.until("stream_chunk"))["payload"]["text"] == "here"
+            assert caplog.text.count("a turn of u failed") == 2
+
+    run(scenario())
+
+
+def test_an_agent_keeps_its_tasks_as_they_are_except_for_exits():
+    """Names, contexts, cancellation, results and a task factory of the program are what they are elsewhere."""
+    made = []
+
+    async def agent(turn):
+        async def value():
+            await asyncio.sleep(0)
+            return "value"
+
+        task = asyncio.create_task(value(), name="mine")
+        cut = asyncio.create_task(asyncio.sleep(9))
+        early = asyncio.create_task(value())
+        early.cancel()
+        await asyncio.sleep(0)
+        cut.cancel()
+        ended = await asyncio.gather(task, cut, early, return_exceptions=True)
+        assert [type(each) for each in ended] == [str, asyncio.CancelledError, asyncio.CancelledError]
+        assert "value" in repr(task)
+        return f"{task.get_name()} {ended[0]}"
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+
+        def factory(loop, coro, **more):
+            made.append(coro)
+            return asyncio.Task(coro, loop=loop, **more)
+
+        loop.set_task_factory(factory)
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("go")
+            assert (await client.until("stream_chunk"))["payload"]["text"] == "mine value"
+        assert made
+
+    run(scenario())
+
+
 def test_an_agent_that_awaits_what_somebody_cancelled_ends_its_turn_once(caplog):
     """Nobody cancelled the turn, so it has failed. It is not begun again with every message."""
     calls = []

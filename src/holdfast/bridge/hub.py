@@ -616,6 +616,9 @@ class Hub:
             lives = tuple(self.sessions.values())
             session = next((live.id for live in lives if event.run in live.runs), "")
             event = msgspec.structs.replace(event, session=session)
+        if isinstance(event, Failed):
+            # Sessions store what their agents do, also while no client sends anything.
+            self.access.failed(event.fault)
         if isinstance(event, Failed) and not event.run:
             # A turn of the agent, and no operation in it. Clients get its notification, without the words of the agent's own code.
             return

@@ -159,6 +159,7 @@ class Requests:
             # An error of ours. Its text may have details that are not for clients.
             logging.getLogger("holdfast").error("bridge: %s failed", message.type, exc_info=error)
             fault = Fault.of("SYS_INTERNAL_ERROR", context={"received": message.type, "cause": fault.code})
+        self._hub.access.failed(fault)
         await self._connection.perform(self._connection.machine.failed(message, fault))
 
     async def _reply(self, handle: HandleMessage, type_: str, payload: wire.Payload, session: str = "") -> None:
