@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -597,5 +599,72 @@ def test_XB6_an_agent_that_talks_without_an_end_leaves_others_their_turn():
             await neighbour.send("session_message", {"content": "hello"})
             assert (await neighbour.until("stream_chunk"))["payload"]["text"] == "here"
             await chatterer.send("stop")
+
+    run(scenario())
+
+
+def test_many_slow_readers_of_one_token_read_what_they_need_once_and_one_by_one():
+    """100 connections that had joined one session and did not read took the event loop for 10 s: each read the whole answer from the store.
+
+    Now one of a token reads at a time, and what it has read serves the others, also those with other tokens.
+    """
+
+    class Slow(Counted):
+        reads = 0
+
+        async def read(self, session, **options):
+            self.reads += options.get("max_bytes") is not None and session == "s"
+            return await super().read(session, **options)
+
+    async def scenario():
+        names = ("greedy", "ada")
+        tokens = Tokens(**{name: TokenHolder(token_id=name, kind="device", name=name) for name in names})
+        settings = limits(ring_bytes=1_000)
+        async with Slow() as store, serving(store=store, tokens=tokens, limits=settings) as bridge:
+            made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
+            body = b'{"title": "%s"}' % (b"x" * 10_000)
+            notes = tuple(NewEntry(type="notification", body=body, id=f"n-{each}") for each in range(100))
+            await store.commit(Commit(session="s", create=made, entries=notes))
+
+            async def read_all(token):
+                async with raw(bridge) as client:
+                    await client.auth(token, client_id=str(uuid4()))
+                    await client.join("s", history="full")
+                    offsets = []
+                    while len(offsets) < 100:
+                        replay = (await client.until("replay_buffer"))["payload"]
+                        offsets += [each["offset"] for each in replay["messages"]]
+                    assert offsets == list(range(1, 101))
+
+            await asyncio.gather(*(read_all(token) for token in names * 10))
+            # A megabyte is 16 pages. Two tokens may read the same one at the same time.
+            assert store.reads <= 40, store.reads
+
+    run(scenario())
+
+
+def test_streams_of_one_session_follow_its_log_together():
+    """Each of 60 streams read each new message from the store by itself."""
+
+    async def scenario():
+        async with MemoryStore() as store, serving(store=store) as bridge, AsyncExitStack() as stack:
+            made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
+            await store.commit(Commit(session="s", create=made))
+            http = await stack.enter_async_context(httpx.AsyncClient(base_url=bridge.url))
+            headers = {"Authorization": "Bearer token"}
+            ask = [http.stream("GET", "/sessions/s/stream", headers=headers) for _ in range(5)]
+            streams = [await stack.enter_async_context(each) for each in ask]
+            routes = bridge._http.sessions
+            assert [count for _, count in routes._followed.values()] == [5]
+            note = NewEntry(type="notification", body=b'{"title": "news"}', id=fresh_id())
+            await store.commit(Commit(session="s", entries=(note,)))
+            for stream in streams:
+                async for line in stream.aiter_lines():
+                    if "news" in line:
+                        break
+            for stream in streams:
+                await stream.aclose()
+            while routes._followed:
+                await asyncio.sleep(0.01)
 
     run(scenario())

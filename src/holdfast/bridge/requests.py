@@ -622,7 +622,7 @@ class Requests:
         found = await live.resume(Position(epoch=epoch, offset=after))
         if isinstance(found, Gap):
             return await self._replay_gap(handle, live, found)
-        messages = await live.read(after)
+        messages = await live.read(after, reading=self._hub.reading, identity=self._connection.identity)
         if isinstance(messages, Gap):
             return await self._replay_gap(handle, live, messages)
         last = messages[-1].offset if messages else after
