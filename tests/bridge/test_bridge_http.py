@@ -14,7 +14,7 @@ from http_kit import http_side, run
 from holdfast.bridge.http import checks
 from holdfast.bridge.http.checks import checks_of
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, Redactor
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.stores.failpoints import FAILPOINTS
@@ -730,5 +730,21 @@ def test_an_error_says_what_to_do_over_http():
             assert (method["error"], method["suggestions"]) == ("MethodNotAllowed", ["Use one of GET, HEAD"])
             bare = (await http.ask("GET", "/info", None)).json()
             assert "Authorization: Bearer" in bare["suggestions"][0]
+
+    run(scenario())
+
+
+def test_B105_a_message_with_a_secret_of_the_server_is_the_clients_mistake():
+    """It was a 500 about `entry.body`, which says nobody what to do."""
+    secret = "sk-canary-0123456789abcdef"
+
+    async def scenario():
+        async with MemoryStore(redactor=Redactor.knowing([secret])) as store, http_side(store=store) as http:
+            await http.make("s")
+            answer = await http.post("/sessions/s/events", {"type": "message", "content": f"use {secret}"})
+            assert (answer.status_code, answer.json()["code"]) == (400, "PROTO_INVALID_MESSAGE")
+            assert "leave it out" in answer.json()["violations"][0]["constraint"]
+            assert secret not in answer.text
+            assert (await http.get("/sessions/s/events")).json()["events"] == []
 
     run(scenario())

@@ -664,7 +664,7 @@ def test_streams_of_one_session_follow_its_log_together():
                         break
             for stream in streams:
                 await stream.aclose()
-            while routes._followed:
+            while routes._followed:  # noqa: ASYNC110 - the server hears of each end by itself
                 await asyncio.sleep(0.01)
 
     run(scenario())

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from holdfast._version import __version__
 from holdfast.bridge.access.mode import MODE_TEXTS
 from holdfast.bridge.access.resume_tokens import role_of
+from holdfast.bridge.error_reports import of_client
 from holdfast.bridge.sessions.agent_runner import agent_name
 from holdfast.bridge.sessions.frames import notification_of, replay_frame
 from holdfast.bridge.sessions.live_session import Incoming, LiveSession
@@ -154,7 +155,7 @@ class Requests:
         raise HoldfastError(Fault.of("SYS_NOT_IMPLEMENTED", context={"received": handle.message.type}))
 
     async def _failed(self, message: Envelope, error: Exception) -> None:
-        fault = error.fault if isinstance(error, HoldfastError) else fault_of(error)
+        fault = of_client(error.fault) if isinstance(error, HoldfastError) else fault_of(error)
         if not isinstance(error, HoldfastError):
             # An error of ours. Its text may have details that are not for clients.
             logging.getLogger("holdfast").error("bridge: %s failed", message.type, exc_info=error)

@@ -210,7 +210,7 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "stream_end": {
         "stream_id": "s-3",
         "finish_reason": "stop",
-        "usage": {"input_tokens": 812, "output_tokens": 40},
+        "usage": {"input": 812, "output": 40, "cached": 0, "written": 0},
         "usd": 0.003,
     },
     "tool_call": {

@@ -21,6 +21,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.bridge.access.guard import rates_of
 from holdfast.bridge.access.tokens import TICKET_S
+from holdfast.bridge.error_reports import of_client
 from holdfast.bridge.http.bodies import (
     Accepted,
     BatchReply,
@@ -163,6 +164,9 @@ class HttpApi:
                 session = request.path_params.get("session_id")
                 report(error.fault, session_id=session, user_agent=user_agent_of(request))
                 self.hub.access.failed(error.fault)
+                of_sender = of_client(error.fault)
+                if of_sender is not error.fault:
+                    raise HoldfastError(of_sender) from error
                 raise
             if not is_hook and response.status_code < _FIRST_ERROR:
                 self.reports.answered()
