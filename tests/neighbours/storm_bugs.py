@@ -21,7 +21,7 @@ from holdfast.bridge.hub import Hub
 from holdfast.bridge.sessions import agent_runner
 from holdfast.bridge.sessions import summaries as session_summaries
 from holdfast.bridge.sessions.live_session import LiveSession
-from holdfast.bridge.sessions.reading import LogReading
+from holdfast.bridge.sessions.log_reader import LogReader
 from holdfast.runtime.failures import tool_fault
 from holdfast.supervision import directive
 from holdfast.tools import threads, toolbox
@@ -102,8 +102,8 @@ def xb6_task(put: Put) -> None:
 
 def xb7_readers(put: Put) -> None:
     """Each connection that is behind in a session reads all of it from the store, while everybody waits."""
-    put(LogReading, "turn", lambda self, identity: contextlib.nullcontext())
-    put(LogReading, "find", lambda *_: None)
+    put(LogReader, "turn", lambda self, identity: contextlib.nullcontext())
+    put(LogReader, "find", lambda *_: None)
 
 
 def xb7_lockout(put: Put) -> None:

@@ -23,7 +23,7 @@ from holdfast.bridge.http.descriptors import most_sockets
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.sessions.agent_runner import AgentRunner, agent_name, check_agent, problem
 from holdfast.bridge.sessions.live_session import LiveSession
-from holdfast.bridge.sessions.reading import LogReading
+from holdfast.bridge.sessions.log_reader import LogReader
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.events import (
     AgentFallback,
@@ -159,7 +159,7 @@ class Hub:
             settings, lambda each: not each.has_unread(), most=None if most is None else most // 2
         )
         self.sessions: dict[str, LiveSession] = {}
-        self.reading = LogReading()
+        self.reading = LogReader()
         """How connections read logs from the store."""
         self._of_device: Counter[str] = Counter()
         """How many connections each token has."""

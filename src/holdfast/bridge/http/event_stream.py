@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.bridge.access.identity import TokenHolder
     from holdfast.bridge.sessions.live_session import LiveSession
-    from holdfast.bridge.sessions.reading import LogReading
+    from holdfast.bridge.sessions.log_reader import LogReader
     from holdfast.clock import Clock
     from holdfast.wire.replay import RingMessage
 
@@ -53,7 +53,7 @@ class SessionEventStream:
         peer: str = "",
         after: int,
         clock: Clock,
-        reading: LogReading,
+        reading: LogReader,
         heartbeat: float = HEARTBEAT_S,
     ) -> None:
         self.identity = identity

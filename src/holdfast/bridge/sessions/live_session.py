@@ -25,7 +25,7 @@ from holdfast.bridge.sessions.frames import (
     tool_call_of,
     user_frame,
 )
-from holdfast.bridge.sessions.reading import LogReading
+from holdfast.bridge.sessions.log_reader import LogReader
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import cancel_to_end
@@ -223,7 +223,7 @@ class LiveSession:
         after: int,
         *,
         most_bytes: int = 65_536,
-        reading: LogReading | None = None,
+        reading: LogReader | None = None,
         identity: TokenHolder | None = None,
     ) -> list[RingMessage] | Gap:
         """Return the messages after an offset, at least one and about `most_bytes`; an empty list if there are none yet.
@@ -235,7 +235,7 @@ class LiveSession:
             return held
         if not self._replays_log:
             return self._gap(after)
-        reading = reading or LogReading()
+        reading = reading or LogReader()
         kept = reading.find(self.id, self.epoch, after)
         if kept is not None:
             return kept

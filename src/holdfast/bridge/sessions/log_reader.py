@@ -1,4 +1,4 @@
-"""`LogReading`: how connections read logs from the store: in turns, and what one has read need not be read again.
+"""`LogReader`: how connections read logs from the store: in turns, and what one has read need not be read again.
 
 Reading takes the event loop from everybody, a token may have 1,000 connections, and those that are behind in a session need the same messages.
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.bridge.access.identity import TokenHolder
     from holdfast.wire.replay import RingMessage
 
-__all__ = ["LogReading"]
+__all__ = ["LogReader"]
 
 _MOST_PAGES: Final = 64
 """Of about 64 KB each."""
 
 
-class LogReading:
+class LogReader:
     """The turns of the tokens of a bridge, and the pages that were read last."""
 
     def __init__(self) -> None:
