@@ -106,9 +106,9 @@ async def wire(url: str, *, headers: str = "", limit: int = 65_536, receive_buff
         f"GET /ws HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         f"Sec-WebSocket-Key: {key}\r\n{headers}\r\n".encode()
     )
-    answer = await reader.readuntil(b"\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 101"), answer
     try:
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 101"), answer
         yield Wire(reader, writer)
     finally:
         writer.close()

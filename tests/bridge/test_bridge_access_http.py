@@ -240,7 +240,8 @@ async def test_B105_a_configured_secret_is_in_no_frame_answer_log_or_file(
             await client.create("s")
             # What a person sends with a known secret in it is refused, and they learn why.
             refused = await client.say(f"use {CANARY}")
-            assert refused["code"] == "CONFIG_OPTION_INVALID"
+            assert refused["code"] == "PROTO_INVALID_MESSAGE"
+            assert "leave it out" in refused["violations"][0]["constraint"]
             assert (await client.say("go"))["status"] == "stored"
             event = {"event": "Stop", "session_id": "s", "timestamp": stamp(time.time()), "payload": {"reason": CANARY}}
             posted = await http.post("/hooks/event", json=event, headers=bearer(hook))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
+import sqlite3
 
 import pytest
 from http_kit import http_side, run
 
+from holdfast.bridge.http import checks
+from holdfast.bridge.http.checks import checks_of
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, Redactor
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore, SqliteStore
+from holdfast.stores.failpoints import FAILPOINTS
+from holdfast.testing import VirtualClock
 
 
 def test_B79_S0_17_a_missing_session_is_the_body_of_document_000_to_the_letter():
@@ -152,6 +158,90 @@ def test_N0_5_a_token_that_came_unencrypted_from_another_machine_is_not_even_loo
                 seen = await http.get("/info", headers={"x-forwarded-for": address, "x-forwarded-proto": "https"})
                 assert seen.json()["connection_mode"] == mode
             assert (await http.get("/info")).json()["connection_mode"] == "local_only"
+
+    run(scenario())
+
+
+def full_disk(reason):
+    """Fail commits as SQLite does on a full disk, until the returned function is called."""
+
+    def reach(name):
+        if name == "written":
+            error = sqlite3.OperationalError(reason)
+            error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+            raise error
+
+    FAILPOINTS.hook = reach
+
+
+@pytest.mark.parametrize("how", ["message", "hook", "login"])
+def test_health_says_that_the_disk_is_full_until_a_commit_works_again(tmp_path, how):
+    """A full disk can be read, so a store that answers is no proof. Whatever was tried last says it, and then `/health` tries itself."""
+
+    async def scenario():
+        async with SqliteStore(tmp_path / "work.db") as store, http_side(store=store) as http:
+            await http.make("s")
+            before = await store.chains()
+            assert (await http.get("/health")).status_code == 200
+            assert await store.chains() == before, "nothing is written while all is well"
+            full_disk("database or disk is full")
+            try:
+                if how == "message":
+                    reply = await http.post("/sessions/s/events", {"type": "message", "content": "hi"})
+                    assert reply.status_code == 503
+                elif how == "hook":
+                    event = {"session_id": "s", "hook_event_name": "Stop"}
+                    assert (await http.post("/hooks/event", event, "hook")).status_code == 503
+                else:
+                    http.api.hub.access.revoked("phone")
+                    await asyncio.wait((http.api.hub.access._writing,))
+                ill = await http.get("/health")
+                assert (ill.status_code, ill.json()["checks"]["store"]) == (503, False)
+                assert "the disk is full" in ill.json()["problems"]["store"]
+                assert "Check disk space" in ill.json()["problems"]["store"]
+                assert "problems" not in (await http.get("/health", None)).json()
+            finally:
+                FAILPOINTS.hook = None
+            assert (await http.get("/health")).status_code == 200
+            (last,) = (await store.audit("bridge"))[-1:]
+            assert b"store takes commits again" in bytes(last.payload)
+
+    run(scenario())
+
+
+def test_health_says_that_the_disk_of_the_store_takes_no_file(tmp_path):
+    """The store may lie on another disk than the bridge's own folder, and a quota may be used up while the disk has space."""
+    (home := tmp_path / "home").mkdir()
+
+    async def scenario():
+        async with SqliteStore(tmp_path / "data" / "work.db") as store, http_side(store=store) as http:
+            http.api._checks = checks_of(http.api.hub, home)
+            http.api.hub.clock = clock = VirtualClock()
+            assert (await http.get("/health")).json()["checks"]["disk_space"] is True
+            clock.advance(60)
+            soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+            try:
+                ill = await http.get("/health")
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            assert (ill.status_code, ill.json()["checks"]["disk_space"]) == (503, False)
+            assert "The disk cannot be written to: File too large" in ill.json()["problems"]["disk_space"]
+            assert (await http.get("/health")).status_code == 200
+            assert [each.name for each in home.iterdir()] == []
+
+    run(scenario())
+
+
+def test_a_disk_with_next_to_no_space_is_ill(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "LEAST_FREE", 10**18)
+
+    async def scenario():
+        async with http_side() as http:
+            http.api._checks = checks_of(http.api.hub, tmp_path)
+            ill = (await http.get("/health")).json()
+            assert ill["checks"]["disk_space"] is False
+            assert "is the least" in ill["problems"]["disk_space"]
 
     run(scenario())
 
@@ -640,5 +730,21 @@ def test_an_error_says_what_to_do_over_http():
             assert (method["error"], method["suggestions"]) == ("MethodNotAllowed", ["Use one of GET, HEAD"])
             bare = (await http.ask("GET", "/info", None)).json()
             assert "Authorization: Bearer" in bare["suggestions"][0]
+
+    run(scenario())
+
+
+def test_B105_a_message_with_a_secret_of_the_server_is_the_clients_mistake():
+    """It was a 500 about `entry.body`, which says nobody what to do."""
+    secret = "sk-canary-0123456789abcdef"
+
+    async def scenario():
+        async with MemoryStore(redactor=Redactor.knowing([secret])) as store, http_side(store=store) as http:
+            await http.make("s")
+            answer = await http.post("/sessions/s/events", {"type": "message", "content": f"use {secret}"})
+            assert (answer.status_code, answer.json()["code"]) == (400, "PROTO_INVALID_MESSAGE")
+            assert "leave it out" in answer.json()["violations"][0]["constraint"]
+            assert secret not in answer.text
+            assert (await http.get("/sessions/s/events")).json()["events"] == []
 
     run(scenario())

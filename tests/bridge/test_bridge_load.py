@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from bridge_kit import LIMIT, limits, raw, serving
@@ -154,11 +155,17 @@ class Served:
 
 
 @asynccontextmanager
-async def in_a_process(store: str, *, roomy: bool = True, **settings: Any) -> AsyncIterator[Served]:
+async def in_a_process(
+    store: str, *, roomy: bool = True, files: int = 0, log: Any = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """Serve in another process. files: how many it may open; 0: as many as this one. log: the file of its log."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)) if files else None
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(HERE / "bridge_process.py"), store, json.dumps((ROOMY if roomy else {}) | settings)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=log,
+        preexec_fn=limit,
     )
     assert process.stdout is not None
     assert process.stdin is not None
@@ -193,6 +200,61 @@ async def all_at_once(makers: list[Callable[[], Awaitable[Any]]], *, at_once: in
             return await maker()
 
     return await asyncio.gather(*map(one, makers))
+
+
+# --- more sockets than the process may open ---
+
+
+async def silent(stack: AsyncExitStack, url: str) -> None:
+    """Connect, and say nothing."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    stack.callback(writer.close)
+
+
+async def kept_alive(stack: AsyncExitStack, url: str) -> None:
+    """Ask for something that needs no token, and keep the connection."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    stack.callback(writer.close)
+    writer.write(f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    with suppress(ConnectionError):
+        await reader.read(100)
+
+
+async def unknown(stack: AsyncExitStack, url: str) -> None:
+    """Open a WebSocket, and do not authenticate."""
+    with suppress(ConnectionError, AssertionError, asyncio.IncompleteReadError):
+        await stack.enter_async_context(wire(url))
+
+
+async def known(stack: AsyncExitStack, url: str) -> None:
+    """Authenticate with a valid token, and stay."""
+    with suppress(ConnectionError, AssertionError, asyncio.IncompleteReadError):
+        socket = await stack.enter_async_context(wire(url))
+        await socket.say("auth", {"token": "other", "client_id": str(uuid4()), "protocol": [2]})
+        await socket.next()
+
+
+@pytest.mark.parametrize("open_one", [silent, kept_alive, unknown, known])
+def test_whoever_opens_more_sockets_than_the_process_may_have_locks_nobody_out(tmp_path, open_one):
+    """Many services start a program with 1,024 files. asyncio logs 16,000 lines for one burst that it cannot accept, and accepts none for a
+    second; the store cannot be opened either."""
+
+    async def work() -> None:
+        store = f"sqlite:{tmp_path / 's.db'}"
+        async with in_a_process(store, roomy=False, files=256, log=log) as served, AsyncExitStack() as stack:
+            client = await joined(stack, served.url, 0)
+            await all_at_once([partial(open_one, stack, served.url)] * 400, at_once=20)
+            await client.send_message("hello")
+            another = await joined(stack, served.url, 20)
+            await another.send_message("hello")
+
+    with (tmp_path / "log").open("wb") as log:
+        run(work, seconds=30)
+    logged = (tmp_path / "log").read_text()
+    assert "96 clients may connect" in logged
+    assert len(logged.splitlines()) < 20, logged[:2000]
 
 
 def idle(tmp_path: Path, count: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -364,6 +366,91 @@ def test_XB6_an_agent_that_calls_sys_exit_ends_its_turn_and_not_the_server(statu
     run(scenario())
 
 
+async def in_wait_for(end):
+    await asyncio.wait_for(end(), 5)
+
+
+async def in_gather(end):
+    await asyncio.gather(end(), asyncio.sleep(0))
+
+
+async def in_task_group(end):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(end())
+
+
+async def in_a_task_of_a_task(end):
+    await asyncio.create_task(in_wait_for(end))
+
+
+@pytest.mark.parametrize("start", [in_wait_for, in_gather, in_task_group, in_a_task_of_a_task])
+@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt()], ids=["sys.exit", "KeyboardInterrupt"])
+def test_XB6_an_exit_in_a_task_of_an_agent_ends_its_turn_and_not_the_server(start, error, caplog):
+    """`asyncio` ends the event loop for these two, whichever task raises them. Command-line libraries raise one after each command."""
+
+    async def end():
+        await asyncio.sleep(0)
+        raise error
+
+    async def agent(turn):
+        if turn.text == "exit":
+            await start(end)
+        if turn.text == "at once":
+            raise error
+        return "here"
+
+    async def scenario():
+        async with serving(agent) as bridge, raw(bridge) as unlucky:
+            await unlucky.auth()
+            await unlucky.create("u")
+            for how in ("exit", "at once"):
+                await unlucky.say(how)
+                assert (await unlucky.until("notification"))["payload"]["notification_type"] == "agent_error"
+            await unlucky.say("hello")
+            assert (await unlucky.until("stream_chunk"))["payload"]["text"] == "here"
+            assert caplog.text.count("a turn of u failed") == 2
+
+    run(scenario())
+
+
+def test_an_agent_keeps_its_tasks_as_they_are_except_for_exits():
+    """Names, contexts, cancellation, results and a task factory of the program are what they are elsewhere."""
+    made = []
+
+    async def agent(turn):
+        async def value():
+            await asyncio.sleep(0)
+            return "value"
+
+        task = asyncio.create_task(value(), name="mine")
+        cut = asyncio.create_task(asyncio.sleep(9))
+        early = asyncio.create_task(value())
+        early.cancel()
+        await asyncio.sleep(0)
+        cut.cancel()
+        ended = await asyncio.gather(task, cut, early, return_exceptions=True)
+        assert [type(each) for each in ended] == [str, asyncio.CancelledError, asyncio.CancelledError]
+        assert "value" in repr(task)
+        return f"{task.get_name()} {ended[0]}"
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+
+        def factory(loop, coro, **more):
+            made.append(coro)
+            return asyncio.Task(coro, loop=loop, **more)
+
+        loop.set_task_factory(factory)
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("go")
+            assert (await client.until("stream_chunk"))["payload"]["text"] == "mine value"
+        assert made
+
+    run(scenario())
+
+
 def test_an_agent_that_awaits_what_somebody_cancelled_ends_its_turn_once(caplog):
     """Nobody cancelled the turn, so it has failed. It is not begun again with every message."""
     calls = []
@@ -512,5 +599,72 @@ def test_XB6_an_agent_that_talks_without_an_end_leaves_others_their_turn():
             await neighbour.send("session_message", {"content": "hello"})
             assert (await neighbour.until("stream_chunk"))["payload"]["text"] == "here"
             await chatterer.send("stop")
+
+    run(scenario())
+
+
+def test_many_slow_readers_of_one_token_read_what_they_need_once_and_one_by_one():
+    """100 connections that had joined one session and did not read took the event loop for 10 s: each read the whole answer from the store.
+
+    Now one of a token reads at a time, and what it has read serves the others, also those with other tokens.
+    """
+
+    class Slow(Counted):
+        reads = 0
+
+        async def read(self, session, **options):
+            self.reads += options.get("max_bytes") is not None and session == "s"
+            return await super().read(session, **options)
+
+    async def scenario():
+        names = ("greedy", "ada")
+        tokens = Tokens(**{name: TokenHolder(token_id=name, kind="device", name=name) for name in names})
+        settings = limits(ring_bytes=1_000)
+        async with Slow() as store, serving(store=store, tokens=tokens, limits=settings) as bridge:
+            made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
+            body = b'{"title": "%s"}' % (b"x" * 10_000)
+            notes = tuple(NewEntry(type="notification", body=body, id=f"n-{each}") for each in range(100))
+            await store.commit(Commit(session="s", create=made, entries=notes))
+
+            async def read_all(token):
+                async with raw(bridge) as client:
+                    await client.auth(token, client_id=str(uuid4()))
+                    await client.join("s", history="full")
+                    offsets = []
+                    while len(offsets) < 100:
+                        replay = (await client.until("replay_buffer"))["payload"]
+                        offsets += [each["offset"] for each in replay["messages"]]
+                    assert offsets == list(range(1, 101))
+
+            await asyncio.gather(*(read_all(token) for token in names * 10))
+            # A megabyte is 16 pages. Two tokens may read the same one at the same time.
+            assert store.reads <= 40, store.reads
+
+    run(scenario())
+
+
+def test_streams_of_one_session_follow_its_log_together():
+    """Each of 60 streams read each new message from the store by itself."""
+
+    async def scenario():
+        async with MemoryStore() as store, serving(store=store) as bridge, AsyncExitStack() as stack:
+            made = NewSession(manifest=encode_manifest(Manifest(session_id="s", store_id=store.id)))
+            await store.commit(Commit(session="s", create=made))
+            http = await stack.enter_async_context(httpx.AsyncClient(base_url=bridge.url))
+            headers = {"Authorization": "Bearer token"}
+            ask = [http.stream("GET", "/sessions/s/stream", headers=headers) for _ in range(5)]
+            streams = [await stack.enter_async_context(each) for each in ask]
+            routes = bridge._http.sessions
+            assert [count for _, count in routes._followed.values()] == [5]
+            note = NewEntry(type="notification", body=b'{"title": "news"}', id=fresh_id())
+            await store.commit(Commit(session="s", entries=(note,)))
+            for stream in streams:
+                async for line in stream.aiter_lines():
+                    if "news" in line:
+                        break
+            for stream in streams:
+                await stream.aclose()
+            while routes._followed:  # noqa: ASYNC110 - the server hears of each end by itself
+                await asyncio.sleep(0.01)
 
     run(scenario())

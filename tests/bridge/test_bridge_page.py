@@ -337,6 +337,22 @@ def test_XB11_answers_show_when_they_ended_and_what_they_cost(served: Served, ta
     expect(tab.locator(".meta.mine time")).to_be_visible()
 
 
+def test_what_is_not_known_of_an_answer_and_a_title_that_is_a_sentence_are_shown_as_they_are(
+    served: Served, tab: Page
+) -> None:
+    show(tab, served.session("plain"))
+    note = {"notification_id": "n", "notification_type": "agent"}
+    served.publish(
+        "plain",
+        *(("stream_start", {"stream_id": "a"}), chunk("Hi.")),
+        ("stream_end", {"stream_id": "a", "usage": {"requests": 1}}),
+        ("notification", note | {"title": "The agent failed.", "body": "Look at line 3."}),
+        ("notification", note | {"title": "Tests", "body": "214 passed"}),
+    )
+    expect(tab.locator(".agent .meta")).to_have_text(re.compile(r"^[\d: APM]+$"))
+    expect(tab.locator("#log .note")).to_have_text(["The agent failed. Look at line 3.", "Tests: 214 passed"])
+
+
 def test_XB11_what_waits_for_a_person_is_first_in_the_list(served: Served, context: BrowserContext) -> None:
     for name in ("list-a", "list-b", "list-c"):
         served.session(name)

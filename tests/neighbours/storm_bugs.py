@@ -6,6 +6,7 @@ A patch brings the harm back, not the old code. It is made in the process of a p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from holdfast.bridge.hub import Hub
 from holdfast.bridge.sessions import agent_runner
 from holdfast.bridge.sessions import summaries as session_summaries
 from holdfast.bridge.sessions.live_session import LiveSession
+from holdfast.bridge.sessions.log_reader import LogReader
 from holdfast.runtime.failures import tool_fault
 from holdfast.supervision import directive
 from holdfast.tools import threads, toolbox
@@ -104,6 +106,17 @@ def xb6_exit(put: Put) -> None:
     put(agent_runner.AgentRunner, "_work_as_told", agent_runner.AgentRunner._work)
 
 
+def xb6_task(put: Put) -> None:
+    """An agent that calls `sys.exit()` in a task of its own ends the server."""
+    put(agent_runner, "contained", contextlib.nullcontext)
+
+
+def xb7_readers(put: Put) -> None:
+    """Each connection that is behind in a session reads all of it from the store, while everybody waits."""
+    put(LogReader, "turn", lambda self, identity: contextlib.nullcontext())
+    put(LogReader, "find", lambda *_: None)
+
+
 def xb7_lockout(put: Put) -> None:
     """Wrong tokens lock out the right ones of their address."""
     real = Tokens.identify
@@ -152,7 +165,7 @@ BUGS: dict[str, tuple[Callable[[Put], None], str]] = {
     for room, bugs in {
         "tools": (xt3_exit, xt3_beside, xt3_words, xt6, xt6_scripts, xt7_threads),
         "actors": (xt5,),
-        "bridge": (xb6, xb6_exit, xb7_lockout, xb7_requests, xj1_wedge, xj1_growing),
+        "bridge": (xb6, xb6_exit, xb6_task, xb7_readers, xb7_lockout, xb7_requests, xj1_wedge, xj1_growing),
     }.items()
     for each in bugs
 }

@@ -22,6 +22,8 @@ SHOWN = {
     "xt7_threads": 33,
     "xb6": 22,
     "xb6_exit": 64,
+    "xb6_task": 3,
+    "xb7_readers": 252,
     "xb7_lockout": 62,
     "xb7_requests": 56,
     "xj1_wedge": 3,

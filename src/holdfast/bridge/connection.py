@@ -385,7 +385,7 @@ class Connection:
 
     async def _read_log(self, live: LiveSession, cursor: int) -> list[RingMessage] | Gap | None:
         try:
-            return await live.read(cursor)
+            return await live.read(cursor, reading=self.hub.reading, identity=self.identity)
         except HoldfastError as error:
             # The client comes back, and by then the store may answer again.
             await self.end(error.fault)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast import options
 from holdfast.faults import Fault
 from holdfast.sinks.metric import ErrorMetric
+from holdfast.stores.redaction import WITHOUT_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.sinks.alerts import AlertSink
     from holdfast.sinks.metric import Source
 
-__all__ = ["ErrorReports"]
+__all__ = ["ErrorReports", "of_client"]
 
 _LOG = logging.getLogger("holdfast.bridge")
 _LONGEST_AGENT = 120
@@ -103,3 +104,11 @@ def _cleaned(user_agent: str | None) -> str | None:
     if not user_agent:
         return None
     return "".join(each for each in user_agent[:_LONGEST_AGENT] if each.isprintable())
+
+
+def of_client(fault: Fault) -> Fault:
+    """Return what a client learns of a failure. A text that holds a secret of this server is the client's to change, not the server's."""
+    if fault.context.get("expected") != WITHOUT_SECRET:
+        return fault
+    violations = [{"field": "payload", "constraint": "no secret that this server is configured with: leave it out"}]
+    return Fault.of("PROTO_INVALID_MESSAGE", context={"violations": violations})

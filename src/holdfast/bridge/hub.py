@@ -19,9 +19,11 @@ from holdfast.bridge.access.audit import AccessAudit
 from holdfast.bridge.access.resume_tokens import ResumeTokens
 from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.host.link import HostedRunner
+from holdfast.bridge.http.descriptors import most_sockets
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.sessions.agent_runner import AgentRunner, agent_name, check_agent, problem
 from holdfast.bridge.sessions.live_session import LiveSession
+from holdfast.bridge.sessions.log_reader import LogReader
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.events import (
     AgentFallback,
@@ -148,8 +150,17 @@ class Hub:
         self.runtime = runtime or default_runtime()
         self.clock = self.runtime.clock
         self.connections: set[Connected] = set()
-        self._admission: Admission[Connected] = Admission(settings, lambda each: not each.has_unread())
+        most = most_sockets()
+        self.most_connections = (
+            settings.max_connections if most is None else min(settings.max_connections, most * 3 // 4)
+        )
+        """How many clients may be connected: not more than the process can open sockets."""
+        self._admission: Admission[Connected] = Admission(
+            settings, lambda each: not each.has_unread(), most=None if most is None else most // 2
+        )
         self.sessions: dict[str, LiveSession] = {}
+        self.reading = LogReader()
+        """How connections read logs from the store."""
         self._of_device: Counter[str] = Counter()
         """How many connections each token has."""
         self._by_client: dict[tuple[str, str], Connected] = {}
@@ -444,21 +455,28 @@ class Hub:
 
     def arrive(self, connection: Connected) -> None:
         """Count a connection that has not authenticated yet. If there are too many, an older one makes room for it."""
-        older = self._admission.opened(connection, connection.peer)
+        self._send_away(self._admission.opened(connection, connection.peer))
+
+    def make_room(self) -> bool:
+        """Close a connection that has not authenticated, because no socket is left; return whether there was one."""
+        return self._send_away(self._admission.yield_one())
+
+    def _send_away(self, older: Connected | None) -> bool:
         if older is not None:
             # A client comes back after this. After a limit it would not, and many come at once when a server restarts.
             message = "Too many connections wait to authenticate"
             self.spawn(older.end(Fault.of("CONN_RATE_LIMITED", message, retry_after=1.0)))
+        return older is not None
 
     def admit(self, connection: Connected) -> Fault | None:
         """Count a connection that has authenticated. Returns why it may not stay, if so."""
         key = connection.client_key
         older = None if key is None else self._by_client.get(key)
         # A client that comes back takes the place of its older connection, also if there is no other place.
-        if len(self.connections) - (older in self.connections) >= self.settings.max_connections:
-            return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_connections})
+        if len(self.connections) - (older in self.connections) >= self.most_connections:
+            return Fault.of("CONN_LIMIT", context={"limit": self.most_connections})
         device = "" if connection.identity is None else connection.identity.token_id
-        most = self._share(self.settings.max_connections, self.settings.max_connections_per_device)
+        most = self._share(self.most_connections, self.settings.max_connections_per_device)
         if self._of_device[device] - (older in self.connections) >= most:
             return Fault.of("CONN_LIMIT", "Too many connections with this token", context={"limit": most})
         fault = self._admission.authenticated(connection, replaces=older)
@@ -616,6 +634,9 @@ class Hub:
             lives = tuple(self.sessions.values())
             session = next((live.id for live in lives if event.run in live.runs), "")
             event = msgspec.structs.replace(event, session=session)
+        if isinstance(event, Failed):
+            # Sessions store what their agents do, also while no client sends anything.
+            self.access.failed(event.fault)
         if isinstance(event, Failed) and not event.run:
             # A turn of the agent, and no operation in it. Clients get its notification, without the words of the agent's own code.
             return

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from holdfast._version import __version__
 from holdfast.bridge.access.mode import MODE_TEXTS
 from holdfast.bridge.access.resume_tokens import role_of
+from holdfast.bridge.error_reports import of_client
 from holdfast.bridge.sessions.agent_runner import agent_name
 from holdfast.bridge.sessions.frames import notification_of, replay_frame
 from holdfast.bridge.sessions.live_session import Incoming, LiveSession
@@ -154,11 +155,12 @@ class Requests:
         raise HoldfastError(Fault.of("SYS_NOT_IMPLEMENTED", context={"received": handle.message.type}))
 
     async def _failed(self, message: Envelope, error: Exception) -> None:
-        fault = error.fault if isinstance(error, HoldfastError) else fault_of(error)
+        fault = of_client(error.fault) if isinstance(error, HoldfastError) else fault_of(error)
         if not isinstance(error, HoldfastError):
             # An error of ours. Its text may have details that are not for clients.
             logging.getLogger("holdfast").error("bridge: %s failed", message.type, exc_info=error)
             fault = Fault.of("SYS_INTERNAL_ERROR", context={"received": message.type, "cause": fault.code})
+        self._hub.access.failed(fault)
         await self._connection.perform(self._connection.machine.failed(message, fault))
 
     async def _reply(self, handle: HandleMessage, type_: str, payload: wire.Payload, session: str = "") -> None:
@@ -621,7 +623,7 @@ class Requests:
         found = await live.resume(Position(epoch=epoch, offset=after))
         if isinstance(found, Gap):
             return await self._replay_gap(handle, live, found)
-        messages = await live.read(after)
+        messages = await live.read(after, reading=self._hub.reading, identity=self._connection.identity)
         if isinstance(messages, Gap):
             return await self._replay_gap(handle, live, messages)
         last = messages[-1].offset if messages else after

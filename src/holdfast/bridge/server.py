@@ -230,12 +230,17 @@ class Bridge:
                 max_frame=settings.connection.max_frame,
                 max_frame_before_auth=settings.connection.max_frame_before_auth,
                 tls=None if self._tls is None else self._tls.context,
-                http=http_protocol(settings),
+                http=http_protocol(settings, self.hub.make_room),
                 idle_timeout=settings.idle_timeout,
                 handshake_timeout=settings.header_timeout,
             )
             await opened.open(settings.host, settings.port)
             self._port = opened
+            if self.hub.most_connections < settings.max_connections:
+                most, wanted = self.hub.most_connections, settings.max_connections
+                log_warning(
+                    "%s clients may connect, not %s: the process may open too few files (ulimit -n)", most, wanted
+                )
             self.hub.spawn(self.hub.go_on())
             try:
                 yield self

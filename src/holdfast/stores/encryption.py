@@ -33,6 +33,7 @@ from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
+    from pathlib import Path
     from typing import TypeAlias
 
     from holdfast.faults import Redactor
@@ -160,6 +161,12 @@ class EncryptedStore:
     def loses_with_epoch(self) -> bool:
         """Whether another epoch of the store inside proves that entries were lost."""
         return bool(getattr(self.inner, "loses_with_epoch", False))
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the store inside; None: it has none."""
+        path: Path | None = getattr(self.inner, "path", None)
+        return path
 
     @property
     def one_machine(self) -> bool:

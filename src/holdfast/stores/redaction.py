@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode, urlsafe_b64encode
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ from holdfast.stores.records import INTERNAL, Commit, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+WITHOUT_SECRET: Final = "content without a configured secret"  # noqa: S105 - words
+"""What `Mask.check` expects."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -63,7 +66,7 @@ class Mask:
             if form in body and not body.startswith(SEALED):
                 raise InvalidError.saying(
                     path,
-                    "content without a configured secret",
+                    WITHOUT_SECRET,
                     "content with one: store the secret's name, and read the secret where it is used",
                 )
 

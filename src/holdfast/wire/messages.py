@@ -491,6 +491,7 @@ class StreamEnd(Payload, frozen=True, kw_only=True):
     stream_id: str
     finish_reason: Literal["stop", "tool_call", "length", "error"] = "stop"
     usage: dict[str, Any] | None = None
+    """The tokens of all calls of the answer: `input` without those that were `cached` or `written` to a cache, and `output`."""
     usd: float | None = None
 
 

@@ -231,7 +231,18 @@ async def _foreign(turn: Turn, strength: int) -> None:
     await task
 
 
-MISHAPS = {"cancels": _cancels, "exits": _exits, "interrupts": _interrupts, "odd": _odd, "foreign": _foreign}
+async def _exits_in_a_task(turn: Turn, strength: int) -> None:
+    await asyncio.wait_for(_exits(turn, strength), 5)
+
+
+async def _exits_in_a_group(turn: Turn, strength: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_exits(turn, strength))
+
+
+MISHAPS = {
+    "exits-in-a-task": _exits_in_a_task, "exits-in-a-group": _exits_in_a_group, "cancels": _cancels, "exits": _exits, "interrupts": _interrupts, "odd": _odd, "foreign": _foreign,
+}  # fmt: skip
 """What may happen to the agent of a neighbour, too: its turn ends, and the next message is answered."""
 
 

@@ -192,7 +192,14 @@ class Intruder:
             await peer.send(said("session_message", {"content": "huge 1"}))
             self.kept.append(peer)
 
+        async def with_others(n: int) -> None:
+            peer = await self.open(client=f"deaf-too-{n}")
+            peer.transport.pause_reading()
+            await peer.send(said("session_join", {"session_id": "h-0", "history": "none"}))
+            self.kept.append(peer)
+
         await self.several(strength, one, least=2)
+        await self.several(strength, with_others, least=30)
         await asyncio.sleep(_S)
 
     async def replays(self, strength: int) -> None:

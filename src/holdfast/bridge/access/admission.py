@@ -29,10 +29,13 @@ class Strangers(Generic[S]):
     """Sockets whose client is not known yet, by address, the oldest first: `strangers.add(socket, "192.0.2.7")`.
 
     A socket takes one place, and one more for each `max_frame_before_auth` bytes that the server holds of it.
+
+    most: how many places there are if the process cannot open as many sockets as the settings allow.
     """
 
-    def __init__(self, settings: BridgeSettings, is_idle: Callable[[S], bool]) -> None:
-        self._most, self._most_of_address = settings.max_unauthenticated, settings.max_unauthenticated_per_address
+    def __init__(self, settings: BridgeSettings, is_idle: Callable[[S], bool], *, most: int | None = None) -> None:
+        self._most = settings.max_unauthenticated if most is None else min(most, settings.max_unauthenticated)
+        self._most_of_address = settings.max_unauthenticated_per_address
         self._place_bytes = settings.connection.max_frame_before_auth
         self._is_idle = is_idle
         # A dict keeps the order in which they came.
@@ -80,9 +83,19 @@ class Strangers(Generic[S]):
         if self._places[address] > self._most_of_address:
             crowded = address
         elif self._all > self._most:
-            crowded = max(self._places, key=self._places.__getitem__)
+            crowded = self._most_crowded()
         else:
             return None
+        return self._oldest_idle(crowded, newest)
+
+    def yield_one(self, newest: S | None = None) -> S | None:
+        """Return an idle socket to close, though there are places left: the process has no sockets left. It is not counted any more."""
+        return self._oldest_idle(self._most_crowded(), newest) if self._places else None
+
+    def _most_crowded(self) -> str:
+        return max(self._places, key=self._places.__getitem__)
+
+    def _oldest_idle(self, crowded: str, newest: S | None) -> S | None:
         for looked, socket in enumerate(self._sockets[crowded]):
             if looked >= _MOST_LOOKED_AT:
                 break
@@ -95,19 +108,27 @@ class Strangers(Generic[S]):
 class Admission(Generic[S]):
     """The sockets of a bridge by address: `admission.opened(socket, "192.0.2.7")` returns the one that has to go, if any."""
 
-    def __init__(self, settings: BridgeSettings, is_idle: Callable[[S], bool] = lambda _: True) -> None:
+    def __init__(
+        self, settings: BridgeSettings, is_idle: Callable[[S], bool] = lambda _: True, *, most: int | None = None
+    ) -> None:
         self._settings = settings
         self._known: dict[S, str] = {}
         self._by_address: Counter[str] = Counter()
         """How many of the known ones each address has."""
-        self._strangers = Strangers(settings, is_idle)
+        self._strangers = Strangers(settings, is_idle, most=most)
         self._addresses: dict[S, str] = {}
         """Those of sockets that have not authenticated."""
 
     def opened(self, socket: S, peer: str) -> S | None:
         """Count a socket that has not authenticated. Returns an older one to close, if there are too many."""
         address = self._addresses[socket] = address_group(peer)
-        oldest = self._strangers.add(socket, address)
+        return self._gone(self._strangers.add(socket, address))
+
+    def yield_one(self) -> S | None:
+        """Return an idle socket that has not authenticated, to close it; None if there is none. It is not counted any more."""
+        return self._gone(self._strangers.yield_one())
+
+    def _gone(self, oldest: S | None) -> S | None:
         if oldest is not None:
             del self._addresses[oldest]
         return oldest

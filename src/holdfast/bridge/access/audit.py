@@ -17,6 +17,7 @@ from holdfast.stores import Commit
 if TYPE_CHECKING:
     from holdfast.bridge.access.identity import TokenHolder
     from holdfast.bridge.access.tokens import RejectedToken
+    from holdfast.faults import Fault
     from holdfast.stores import NewAudit, Store
 
 __all__ = ["CHAIN", "AccessAudit"]
@@ -35,6 +36,7 @@ class AccessAudit:
         self._left_out = 0
         self._writing: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._is_store_down = False
 
     def admitted(self, identity: TokenHolder, *, peer: str, connection_id: str) -> None:
         """Somebody has authenticated."""
@@ -56,6 +58,17 @@ class AccessAudit:
         """Somebody wanted to do what their token does not allow."""
         self._add(identity.token_id, decision="forbidden", name=identity.name, session=session, what=what)
 
+    def failed(self, fault: Fault) -> None:
+        """Something of the bridge failed. If the store did, `check_commits` finds out whether it still does."""
+        self._is_store_down = self._is_store_down or fault.code == "SESS_STORE_UNAVAILABLE"
+
+    async def check_commits(self) -> None:
+        """Raise SESS_STORE_UNAVAILABLE if a commit failed and the store still takes none. Nothing is written while all is well."""
+        if self._is_store_down:
+            found = audit("TrustDecision", CHAIN, decision="store takes commits again", count=self._left_out)
+            await self._store.commit(Commit(chain=CHAIN, audit=(found,)))
+            self._left_out, self._is_store_down = 0, False
+
     def _add(self, correlation: str, **facts: Any) -> None:
         if self._is_closed:
             return
@@ -67,6 +80,7 @@ class AccessAudit:
             self._writing = asyncio.get_running_loop().create_task(self._write(), name="bridge: audit of access")
 
     async def _write(self) -> None:
+        batch: list[NewAudit] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
@@ -75,6 +89,8 @@ class AccessAudit:
                     self._left_out = 0
                 await self._store.commit(Commit(chain=CHAIN, audit=tuple(batch)))
         except HoldfastError as error:
+            self._left_out += len(batch)
+            self.failed(error.fault)
             # Whoever has a right token gets in although the store does not answer.
             log_error("the audit of access was not written: %s", error)
         finally:

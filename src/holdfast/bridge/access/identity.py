@@ -47,7 +47,7 @@ class TokenHolder(msgspec.Struct, frozen=True, kw_only=True):
             identity.require("hook")
         """
         if self.kind != "admin" and self.kind not in kinds:
-            expected = " or ".join([*kinds, "admin"])
+            expected = " or ".join(dict.fromkeys([*kinds, "admin"]))
             message = f"This needs a token of kind {expected}, and the token is of kind {self.kind}"
             context = {"scope": expected, "received": self.kind}
             raise HoldfastError(Fault.of("AUTH_INSUFFICIENT_SCOPE", message, context=context))

@@ -48,6 +48,8 @@ class Health(Body, frozen=True, kw_only=True):
     version: str = ""
     checks: dict[str, bool] = {}
     """Only for those who have a token."""
+    problems: dict[str, str] = {}
+    """Why a check failed, and what to do about it. Only for those who have a token."""
 
 
 class ServerLimitsBody(Body, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.bridge.access.identity import TokenHolder
     from holdfast.bridge.sessions.live_session import LiveSession
+    from holdfast.bridge.sessions.log_reader import LogReader
     from holdfast.clock import Clock
     from holdfast.wire.replay import RingMessage
 
@@ -52,12 +53,13 @@ class SessionEventStream:
         peer: str = "",
         after: int,
         clock: Clock,
+        reading: LogReader,
         heartbeat: float = HEARTBEAT_S,
     ) -> None:
         self.identity = identity
         self.session, self.address = live.id, address_group(peer)
         self._live, self._clock, self._heartbeat = live, clock, heartbeat
-        self._cursor = after
+        self._cursor, self._reading = after, reading
         self._epoch = live.epoch
         self._ended = asyncio.Event()
 
@@ -70,7 +72,7 @@ class SessionEventStream:
         yield b"retry: %d\n\n" % _RETRY_MS
         while not self._is_over():
             news = self._live.news()
-            found = await self._live.read(self._cursor)
+            found = await self._live.read(self._cursor, reading=self._reading, identity=self.identity)
             if self._live.epoch != self._epoch:
                 found = Gap(reason="reset", requested=self._cursor, oldest=1, top=self._live.top)
             if isinstance(found, Gap):

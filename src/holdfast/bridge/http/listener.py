@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.bridge.access.admission import Strangers
 from holdfast.bridge.access.lockout import address_group
+from holdfast.bridge.http.descriptors import most_sockets
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault
 from holdfast.views import wire
@@ -27,6 +28,7 @@ with needs_extra("holdfast.bridge", "uvicorn", "server"):
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from holdfast.bridge.settings import BridgeSettings
     from holdfast.faults import Code
@@ -37,14 +39,20 @@ _LOOK_AGAIN_S = 0.1
 """How long a server that is behind waits until it looks again whether it has read what came."""
 
 
-def http_protocol(settings: BridgeSettings) -> type[HttpToolsProtocol]:
+def http_protocol(settings: BridgeSettings, make_room: Callable[[], bool] = lambda: False) -> type[HttpToolsProtocol]:
     """Return uvicorn's HTTP protocol with the limits of the settings: times, sizes, and half-open connections of an address.
 
     uvicorn.Config(app, http=http_protocol(BridgeSettings(header_timeout=5)))
+
+    make_room: closes a WebSocket that nobody needs, if there is one, when the process has no sockets left.
     """
-    half_open = Strangers[_HttpProtocol](settings, lambda each: not each.has_unread())
+    most = most_sockets()
+    half_open = Strangers[_HttpProtocol](
+        settings, lambda each: not each.has_unread(), most=None if most is None else most // 2
+    )
     # uvicorn makes the protocols itself, so what they share stands in a class.
-    return type("BridgeHttp", (_HttpProtocol,), {"settings": settings, "half_open": half_open})
+    shared = {"settings": settings, "half_open": half_open, "most_sockets": most, "make_room": staticmethod(make_room)}
+    return type("BridgeHttp", (_HttpProtocol,), shared)
 
 
 class _HttpProtocol(HttpToolsProtocol):
@@ -52,6 +60,8 @@ class _HttpProtocol(HttpToolsProtocol):
 
     settings: BridgeSettings
     half_open: Strangers[_HttpProtocol]
+    most_sockets: int | None
+    make_room: Callable[[], bool]
     _stalled: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
@@ -63,6 +73,8 @@ class _HttpProtocol(HttpToolsProtocol):
         self._address = address_group(self.client[0]) if self.client else ""
         _send_at_once(transport)
         self._await_headers()
+        if self.most_sockets is not None and len(self.connections) > self.most_sockets:
+            self._make_socket_free()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._have_headers()
@@ -142,6 +154,22 @@ class _HttpProtocol(HttpToolsProtocol):
             self._deadline = None
             self.half_open.remove(self, self._address)
 
+    def _make_socket_free(self) -> None:
+        """Close a socket that nobody needs; this one if there is none. A process without sockets could not read its store either."""
+        resting = next((each for each in self.connections if getattr(each, "may_go", False)), None)
+        if resting is not None:
+            cast("_HttpProtocol", resting).transport.abort()
+        elif (other := self.half_open.yield_one(self)) is not None:
+            other.drop()
+        elif not self.make_room():
+            self._reject(503, "All connections are in use")
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it only waits for another request."""
+        is_open = self._deadline is None and not self.transport.is_closing()
+        return is_open and self._is_between_requests and not self.has_unread()
+
     @staticmethod
     def _make_room(other: _HttpProtocol | None) -> None:
         if other is not None:
@@ -183,12 +211,18 @@ def _send_at_once(transport: asyncio.BaseTransport) -> None:
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-_PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+_CODES: dict[int, Code] = {408: "CONN_TIMEOUT", 503: "CONN_LIMIT"}
+"""A client that was slow may come again, and so may one that found no place. Whatever else is wrong is wrong the next time, too."""
+_PHRASES = {
+    503: b"Service Unavailable",
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+}
 
 
 def _response(status: int, message: str) -> bytes:
-    # A client that was slow may come again. Whatever else is wrong with its headers is wrong the next time, too.
-    code: Code = "CONN_TIMEOUT" if status == 408 else "PROTO_INVALID_MESSAGE"
+    code = _CODES.get(status, "PROTO_INVALID_MESSAGE")
     body = msgspec.json.encode(
         wire.http_body(Fault.of(code, message)) | {"error": _PHRASES[status].decode().replace(" ", "")}
     )

@@ -33,6 +33,11 @@ _FRAME_HEAD = 14
 """The most bytes of a frame that are not its data."""
 _MOST_UNWRITTEN = 65_536
 """The most bytes of frames that wait for the end of the event loop's turn: asyncio begins to wait for a client at the same size."""
+_AT_ONCE = 16
+"""How many clients are accepted in one turn of the event loop. asyncio takes the length of the queue for this, and would accept more
+sockets than the process may open before it has looked at the first."""
+_QUEUE = 2048
+"""How many clients may wait to be accepted."""
 _LEAVE_S = 2.0
 """How long connections may take to end when the port is closed."""
 
@@ -71,6 +76,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def has_unread(self) -> bool:
         """Whether bytes of the client wait: in the socket, or as a message that the app has not taken yet."""
         return not self.queue.empty() or has_unread(self.transport)
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it has ended, and only waits for the client to say so, too."""
+        return bool(self.close_sent) and not self.transport.is_closing()
 
     def resume_writing(self) -> None:
         """The client reads again."""
@@ -245,12 +255,16 @@ class Port:
         check_versions(websocket(config=self._config, server_state=self._state, app_state={}), self._protocol())
         try:
             self._server = await loop.create_server(
-                self._protocol, host, port, ssl=self._tls, backlog=2048, ssl_handshake_timeout=self._handshake
+                self._protocol, host, port, ssl=self._tls, backlog=_AT_ONCE, ssl_handshake_timeout=self._handshake
             )
         except OSError as error:
             message = f"The bridge cannot listen on {host}:{port}: {error.strerror or error}"
             context = {"host": host, "port": port, "reason": str(error)}
             raise HoldfastError(Fault.of("CONN_MISCONFIGURED", message, context=context)) from error
+        for each in self._server.sockets:
+            # asyncio does not let its own be changed. This one belongs to the same socket of the system.
+            with each.dup() as same:
+                same.listen(_QUEUE)
         self.address = _address(self._server.sockets)
 
     def _protocol(self) -> asyncio.Protocol:

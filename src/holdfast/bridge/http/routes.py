@@ -21,6 +21,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.bridge.access.guard import rates_of
 from holdfast.bridge.access.tokens import TICKET_S
+from holdfast.bridge.error_reports import of_client
 from holdfast.bridge.http.bodies import (
     Accepted,
     BatchReply,
@@ -162,6 +163,10 @@ class HttpApi:
                 report = self.reports.hook if is_hook else self.reports.request
                 session = request.path_params.get("session_id")
                 report(error.fault, session_id=session, user_agent=user_agent_of(request))
+                self.hub.access.failed(error.fault)
+                of_sender = of_client(error.fault)
+                if of_sender is not error.fault:
+                    raise HoldfastError(of_sender) from error
                 raise
             if not is_hook and response.status_code < _FIRST_ERROR:
                 self.reports.answered()
@@ -226,32 +231,38 @@ class HttpApi:
             self._identity(request, "device", "metrics")
         elif not is_loopback(peer_of(request)):
             raise HoldfastError(Fault.of("AUTH_REQUIRED"))
-        checks = await self._checked()
+        checks, problems = await self._checked()
         is_well = all(checks.values())
         body = Health(
             status="healthy" if is_well else "degraded",
             timestamp=stamp(self.hub.clock.wall()),
             version=__version__ if has_token else "",
             checks=checks if has_token else {},
+            problems=problems if has_token else {},
         )
         return json_response(body, 200 if is_well else 503)
 
-    async def _checked(self) -> dict[str, bool]:
-        found = {"websocket_server": True, "hook_endpoint": True, "store": await self._store_answers()}
-        for name, check in self._checks.items():
+    async def _checked(self) -> tuple[dict[str, bool], dict[str, str]]:
+        found, problems = {"websocket_server": True, "hook_endpoint": True}, dict[str, str]()
+        for name, check in {"store": self._store_answers, **self._checks}.items():
             try:
                 result = check()
                 found[name] = bool(await result if isawaitable(result) else result)
-            except Exception:  # noqa: BLE001 - a check that fails is a check that says no
+            except Exception as error:  # noqa: BLE001 - a check that fails is a check that says no
                 found[name] = False
-        return found
+                if isinstance(error, HoldfastError):
+                    problems[name] = ". ".join((error.fault.message, *error.fault.entry.suggestions[-1:]))
+        return found, problems
 
     async def _store_answers(self) -> bool:
         try:
             async with asyncio.timeout(_STORE_S):
                 await self.hub.store.sessions(limit=1)
-        except (HoldfastError, TimeoutError):
-            return False
+                # A full disk can still be read.
+                await self.hub.access.check_commits()
+        except TimeoutError as error:
+            message = f"The session store did not answer within {_STORE_S:g} s"
+            raise HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE", message)) from error
         return True
 
     async def info(self, request: Request) -> Response:

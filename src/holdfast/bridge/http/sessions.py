@@ -6,11 +6,9 @@ no client, and begins no grace.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -57,7 +55,9 @@ class SessionRoutes:
         self._hub = hub
         self._heartbeat = heartbeat
         self.streams: set[SessionEventStream] = set()
-        self._reading = _OneByOne()
+        self._reading = hub.reading
+        self._followed: dict[tuple[str, str], tuple[LiveSession, int]] = {}
+        """The sessions that streams follow, by id and epoch, each with how many do: what one has read need not be read again."""
         hub.authenticator.watch(self._revoked)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class SessionRoutes:
         states = states_of(request)
         found: list[SessionRecord] = []
         after, is_more = request.query_params.get("after", ""), True
-        async with self._reading.of(identity):
+        async with self._reading.turn(identity):
             while is_more and len(found) <= limit:
                 page = await self._hub.store.sessions(states=states, after=after, limit=limit + 1)
                 found += [record for record in page if identity.may_see(record.id)]
@@ -124,7 +124,7 @@ class SessionRoutes:
         identity, record = await self._found(request)
         after = number(request, "after", record.oldest - 1, least=0, most=MAX_OFFSET)
         limit = number(request, "limit", 500, least=1, most=1_000)
-        async with self._reading.of(identity), self._log(record) as live:
+        async with self._reading.turn(identity), self._log(record) as live:
             wanted = Position(epoch=request.query_params.get("epoch", live.epoch), offset=after)
             reached = await live.resume(wanted)
             held = reached if isinstance(reached, Gap) else await live.read(after, most_bytes=_PAGE_BYTES)
@@ -143,41 +143,69 @@ class SessionRoutes:
 
     async def snapshot(self, request: Request) -> Response:
         identity, record = await self._found(request)
-        async with self._reading.of(identity), self._log(record) as live:
+        async with self._reading.turn(identity), self._log(record) as live:
             return json_response(await live.snapshot())
 
     async def stream(self, request: Request) -> Response:
         identity, record = await self._found(request)
-        live = self._made(record)
-        async with self._reading.of(identity):
-            await live.open()
+        async with self._reading.turn(identity):
+            live = await self._follow(record)
         try:
             given = request.headers.get("last-event-id", "")
             if given:
                 reached = await live.resume(read_event_id(given))
                 if isinstance(reached, Gap):
-                    await live.close()
+                    await self._leave(live)
                     return self._gap(request, reached, record)
                 after = reached.after
             else:
                 after = live.start(choice(request, "history", ("tail", "full", "none")))
             self._check_places(record.id, peer_of(request))
         except BaseException:
-            await live.close()
+            await self._leave(live)
             raise
         if record.state in FINAL and after >= live.top:
-            await live.close()
+            await self._leave(live)
             # EventSource stops asking for this answer alone.
             return Response(status_code=204)
         stream = SessionEventStream(
-            live, identity, peer=peer_of(request), after=after, clock=self._hub.clock, heartbeat=self._heartbeat
+            live,
+            identity,
+            peer=peer_of(request),
+            after=after,
+            clock=self._hub.clock,
+            reading=self._reading,
+            heartbeat=self._heartbeat,
         )
         self.streams.add(stream)
         return _StreamAnswer(stream, lambda: self._ended(stream, live))
 
     async def _ended(self, stream: SessionEventStream, live: LiveSession) -> None:
         self.streams.discard(stream)
-        await live.close()
+        await self._leave(live)
+
+    async def _follow(self, record: SessionRecord) -> LiveSession:
+        """Return a session that follows its log. Whoever takes it leaves it at the end."""
+        key = (record.id, record.epoch)
+        if key not in self._followed:
+            live = self._made(record)
+            await live.open()
+            if key in self._followed:
+                # Somebody else was quicker.
+                await live.close()
+            else:
+                self._followed[key] = (live, 0)
+        live, count = self._followed[key]
+        self._followed[key] = (live, count + 1)
+        return live
+
+    async def _leave(self, live: LiveSession) -> None:
+        key = next(each for each, (followed, _) in self._followed.items() if followed is live)
+        count = self._followed[key][1] - 1
+        self._followed[key] = (live, count)
+        if not count:
+            del self._followed[key]
+            await live.close()
 
     def _check_places(self, session: str, peer: str) -> None:
         """Raise CONN_LIMIT if there are as many streams as there may be sockets: of all, of an address, and in a session."""
@@ -185,7 +213,7 @@ class SessionRoutes:
         of_address = sum(each.address == address for each in self.streams)
         in_session = sum(each.session == session for each in self.streams)
         for count, most, where in (
-            (len(self.streams), settings.max_connections, ""),
+            (len(self.streams), self._hub.most_connections, ""),
             (of_address, settings.max_connections_per_address, " from this address"),
             (in_session, settings.max_clients, f" in session '{session}'"),
         ):
@@ -273,24 +301,6 @@ class SessionRoutes:
         else:
             await self._hub.close(live, reason)
         return json_response(await self._described(await self._hub.store.session(record.id)))
-
-
-class _OneByOne:
-    """One request of a token reads a log at a time, and others come first for as long after it: many connections get no more than one."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def of(self, identity: TokenHolder) -> AsyncIterator[None]:
-        lock = self._locks.setdefault(identity.token_id, asyncio.Lock())
-        await lock.acquire()
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        try:
-            yield
-        finally:
-            loop.call_later(loop.time() - begun, lock.release)
 
 
 class _StreamAnswer(StreamingResponse):

@@ -118,7 +118,7 @@ export class LogView {
     question: (payload) => void this.asked.set(payload.question_id, payload.prompt),
     approval_resolved: (payload) => this.#decided(payload),
     question_closed: (payload) => this.#closed(payload.outcome === "accepted" ? "answered" : payload.outcome, payload.by, this.asked.get(payload.question_id)),
-    notification: (payload) => this.note([payload.title, payload.body].filter(Boolean).join(": "), payload.priority === "high" ? "note problem" : "note"),
+    notification: (payload) => this.note(sentences(payload.title, payload.body), payload.priority === "high" ? "note problem" : "note"),
     claude_event: (payload) => this.#hook(payload),
   };
 
@@ -309,11 +309,16 @@ function timeOf(timestamp) {
   return [time];
 }
 
+/** Return a title and a text as one line. A title may be a sentence, which needs no colon. */
+function sentences(title, body) {
+  return [title, body].filter(Boolean).join(/[.!?…]$/.test(title ?? "") ? " " : ": ");
+}
+
 /** Return what an answer took and cost, as far as the server knows it. */
 function costOf(usage, usd) {
   const found = [];
   const input = (usage?.input ?? 0) + (usage?.cached ?? 0) + (usage?.written ?? 0) + (usage?.written_hour ?? 0);
-  if (usage) found.push(`${input.toLocaleString()} tokens in, ${(usage.output ?? 0).toLocaleString()} out`);
+  if (input || usage?.output) found.push(`${input.toLocaleString()} tokens in, ${(usage.output ?? 0).toLocaleString()} out`);
   if (typeof usd === "number") found.push(usd > 0 && usd < 0.01 ? `$${usd.toPrecision(2)}` : `$${usd.toFixed(2)}`);
   return found.map((each) => ` · ${each}`);
 }

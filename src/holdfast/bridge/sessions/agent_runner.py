@@ -18,6 +18,7 @@ from holdfast.agents.kind import is_agent
 from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.sessions.deaths import CONTINUED, ENTRIES, MOST, Deaths, rest
+from holdfast.bridge.sessions.exits import contained, exit_text, is_ctrl_c
 from holdfast.bridge.sessions.frames import exact
 from holdfast.bridge.sessions.publisher import Publisher
 from holdfast.bridge.sessions.turn import Turn
@@ -553,14 +554,19 @@ class AgentRunner:
         assert task is not None
         before = task.cancelling()
         try:
-            await self._work(session, text, number, is_said=is_said)
+            with contained():
+                await self._work(session, text, number, is_said=is_said)
             if task.cancelling() > before:
                 # It may have cancelled its task at the very end, and not heard of it yet.
                 await asyncio.sleep(0)
-        except (Exception, KeyboardInterrupt):
+        except Exception:
             raise
         except BaseException as error:
-            if self._times_told() or (isinstance(error, GeneratorExit) and not ends_only_its_call(error)):
+            if (
+                is_ctrl_c(error)
+                or self._times_told()
+                or (isinstance(error, GeneratorExit) and not ends_only_its_call(error))
+            ):
                 raise
             # It may end its turn. The server belongs to all sessions.
             raise RuntimeError(_how_it_ended(error)) from None
@@ -605,14 +611,12 @@ def _died(deaths: int) -> str:
 def _how_it_ended(error: BaseException) -> str:
     """Return what an agent did that raised something else than an `Exception`."""
     match error:
-        case SystemExit(code=code):
-            return f"the agent called sys.exit({code!r})"
         case asyncio.CancelledError() if is_stray(error):
             return "the agent awaited something that was cancelled, and nobody cancelled its turn"
         case asyncio.CancelledError():
             return "the agent cancelled its own turn"
         case _:
-            return f"the agent raised {error!r}"
+            return exit_text(error)
 
 
 def _input_of(waiting: WaitingMessage) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from holdfast.bridge.sessions.frames import (
     tool_call_of,
     user_frame,
 )
+from holdfast.bridge.sessions.log_reader import LogReader
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import cancel_to_end
@@ -44,6 +45,7 @@ from holdfast.wire.replay import RING_AGE_S, RING_BYTES, Ring, RingMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from holdfast.bridge.access.identity import TokenHolder
     from holdfast.bridge.host.link import HostedRunner
     from holdfast.bridge.hub import Connected
     from holdfast.bridge.sessions.agent_runner import AgentRunner
@@ -216,21 +218,42 @@ class LiveSession:
                         self._ring.append(held, self._clock.monotonic())
                 self._tell()
 
-    async def read(self, after: int, *, most_bytes: int = 65_536) -> list[RingMessage] | Gap:
-        """Return the messages after an offset, at least one and about `most_bytes`; an empty list if there are none yet."""
+    async def read(
+        self,
+        after: int,
+        *,
+        most_bytes: int = 65_536,
+        reading: LogReader | None = None,
+        identity: TokenHolder | None = None,
+    ) -> list[RingMessage] | Gap:
+        """Return the messages after an offset, at least one and about `most_bytes`; an empty list if there are none yet.
+
+        reading: how the store is read for somebody, if the ring does not have them; None: at once.
+        """
         held = self._ring.read(after, self._clock.monotonic(), most_bytes=most_bytes)
         if held is not None:
             return held
         if not self._replays_log:
             return self._gap(after)
-        try:
-            entries = await self._store.read(self.id, after=after, max_bytes=most_bytes)
-        except HoldfastError as error:
-            if error.fault.code != "SESS_GAP":
-                raise
-            self._oldest = (await self._store.session(self.id)).oldest
-            return self._gap(after)
-        return await self._frames(entries)
+        reading = reading or LogReader()
+        kept = reading.find(self.id, self.epoch, after)
+        if kept is not None:
+            return kept
+        async with reading.turn(identity):
+            # Whoever was first may have read the same.
+            kept = reading.find(self.id, self.epoch, after)
+            if kept is not None:
+                return kept
+            try:
+                entries = await self._store.read(self.id, after=after, max_bytes=most_bytes)
+            except HoldfastError as error:
+                if error.fault.code != "SESS_GAP":
+                    raise
+                self._oldest = (await self._store.session(self.id)).oldest
+                return self._gap(after)
+            found = await self._frames(entries)
+            reading.keep(self.id, self.epoch, found)
+            return found
 
     async def resume(self, after: Position) -> Resumption:
         """Return whether a client can go on at its position."""

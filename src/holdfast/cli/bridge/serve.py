@@ -24,6 +24,7 @@ from holdfast.bridge.access.lockout import Lockout
 from holdfast.bridge.access.tls import TlsFiles, facts_of
 from holdfast.bridge.access.tokens import Tokens
 from holdfast.bridge.host.link import AgentProcess, end_hosts
+from holdfast.bridge.http.descriptors import raise_limit
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.sessions.agent_runner import agent_name, check_agent
 from holdfast.bridge.settings import BridgeSettings
@@ -92,6 +93,7 @@ async def _run(bridge: Bridge, tokens: Tokens, flags: ServeFlags, warnings: list
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
+    raise_limit()
     async with bridge.serving():
         # Not before it listens: if the port is taken, nobody would ever see a token that was made, and the error would stand below all this.
         for warning in warnings:
