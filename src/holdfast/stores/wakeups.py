@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast.stores.records import SessionRecord
     from holdfast.stores.store import Store
 
-__all__ = ["Follower", "Wakeups", "follow"]
+__all__ = ["WORK", "Follower", "Wakeups", "follow"]
+
+WORK = "holdfast-work"
+"""What workers wait for, in place of a session: work that may be claimed."""
 
 
 class Wakeups:

@@ -31,19 +31,30 @@ from holdfast.stores.postgres.renewals import Renewals
 from holdfast.stores.postgres.tables import DIALECT, EPOCH, migrate, note_epoch
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
-from holdfast.stores.sql import commits, deletion, leases
+from holdfast.stores.sql import commits, deletion, leases, work
 from holdfast.stores.sql.query import Query
 from holdfast.stores.sql.reads import Reads
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
-from holdfast.stores.wakeups import Wakeups
+from holdfast.stores.wakeups import WORK, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
+    from holdfast.stores.records import (
+        AuditRecord,
+        Checkpoint,
+        Entry,
+        SessionRecord,
+        SessionState,
+        StoredClaim,
+        WorkItem,
+        WorkStatus,
+        WorkWanted,
+    )
     from holdfast.stores.sql.query import Script
+    from holdfast.stores.wakeups import Follower
 
 __all__ = ["PostgresStore"]
 
@@ -228,6 +239,8 @@ class PostgresStore:
         elif job.error is None and ready.session is not None:
             self._wakeups.wake((ready.session,))
             self._notifier.notify(ready.session)
+            if ready.work is not None:
+                self._work_changed()
 
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND."""
@@ -308,6 +321,47 @@ class PostgresStore:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         look = (_POOLED_POLL_S if self.is_pooled else _POLL_S) if self._poll is None else self._poll
         return await self._wakeups.beyond(session, after, seconds, self.session, look=look)
+
+    async def claim_work(self, wanted: WorkWanted) -> list[WorkItem]:
+        """Claim work items that are due, the most important first."""
+        return await self._write(WORK, lambda now: work.claim_script(wanted, leases.Instant(now), _LOCK))
+
+    async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
+        """Give back claimed items, by session and claim; with `due` they wait until then."""
+        await self._write(WORK, lambda now: work.free_script(claims, due, self._now(now)))
+
+    async def next_work(self, queues: Sequence[str]) -> float | None:
+        """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
+        return await self._reads.next_work(queues)
+
+    async def work(
+        self,
+        session: str | None = None,
+        *,
+        statuses: Sequence[WorkStatus] = (),
+        queue: str | None = None,
+        after: str = "",
+        limit: int = PAGE_ENTRIES,
+    ) -> list[WorkItem]:
+        """Return the work item of a session, or a page of all of them in the order of their sessions."""
+        return await self._reads.work(session, statuses=statuses, queue=queue, after=after, limit=limit)
+
+    async def pause_work(self, queue: str, *, paused: bool) -> None:
+        """Let no item of a queue begin, or let them begin again."""
+        await self._write(WORK, lambda _: work.pause_script(queue, paused=paused))
+        self._work_changed()
+
+    async def paused_work(self) -> list[str]:
+        """Return the queues that are paused."""
+        return await self._reads.paused_work()
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        return self._wakeups.follow(WORK)
+
+    def _work_changed(self) -> None:
+        self._wakeups.wake((WORK,))
+        self._notifier.notify(WORK)
 
     def _opened(self) -> Engine:
         if self._engine is None:

@@ -19,7 +19,7 @@ from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
-from holdfast.stores.sql import deletion, leases
+from holdfast.stores.sql import deletion, leases, work
 from holdfast.stores.sql.reads import Reads
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
@@ -28,14 +28,24 @@ from holdfast.stores.sqlite.tables import run_script
 from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.writer import WriteJob, Writer
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
-from holdfast.stores.wakeups import Wakeups
+from holdfast.stores.wakeups import WORK, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
+    from holdfast.stores.records import (
+        AuditRecord,
+        Checkpoint,
+        Entry,
+        SessionRecord,
+        SessionState,
+        StoredClaim,
+        WorkItem,
+        WorkStatus,
+        WorkWanted,
+    )
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.readers import Reader
     from holdfast.stores.wakeups import Follower
@@ -145,6 +155,8 @@ class SqliteStore:
         begun: asyncio.Future[Receipt] = self._in_use().do(
             WriteJob(None, ready.session, ready, asyncio.get_running_loop())
         )
+        if ready.work is not None:
+            begun.add_done_callback(lambda _: self._wakeups.wake((WORK,)))
         return begun
 
     async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
@@ -247,6 +259,44 @@ class SqliteStore:
         """Return what waits for the log of a session again and again, without reading the file each time."""
         self._to_read()
         return self._wakeups.follow(session)
+
+    async def claim_work(self, wanted: WorkWanted) -> list[WorkItem]:
+        """Claim work items that are due, the most important first."""
+        return await self._write(None, lambda: work.claim_script(wanted, self._instant()))
+
+    async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
+        """Give back claimed items, by session and claim; with `due` they wait until then."""
+        await self._write(None, lambda: work.free_script(claims, due, self._now()))
+
+    async def next_work(self, queues: Sequence[str]) -> float | None:
+        """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
+        return await self._reads.next_work(queues)
+
+    async def work(
+        self,
+        session: str | None = None,
+        *,
+        statuses: Sequence[WorkStatus] = (),
+        queue: str | None = None,
+        after: str = "",
+        limit: int = PAGE_ENTRIES,
+    ) -> list[WorkItem]:
+        """Return the work item of a session, or a page of all of them in the order of their sessions."""
+        return await self._reads.work(session, statuses=statuses, queue=queue, after=after, limit=limit)
+
+    async def pause_work(self, queue: str, *, paused: bool) -> None:
+        """Let no item of a queue begin, or let them begin again."""
+        await self._write(None, lambda: work.pause_script(queue, paused=paused))
+        self._wakeups.wake((WORK,))
+
+    async def paused_work(self) -> list[str]:
+        """Return the queues that are paused."""
+        return await self._reads.paused_work()
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        self._to_read()
+        return self._wakeups.follow(WORK)
 
     def _open(self) -> None:
         try:
