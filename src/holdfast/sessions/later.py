@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -44,10 +42,10 @@ from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError, parked_fault, parked_until, shown_time
 from holdfast.sessions.session import Session
 from holdfast.stores import SessionState, shared
-from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from pathlib import Path
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.log import RunParked
@@ -455,7 +453,7 @@ async def run_due(
 
     Raises `InvalidError` if two programs have the same name, because a run is known by it; and SESS_STORE_UNAVAILABLE.
     """
-    async with _opened(store) as opened:
+    async with shared.opened(store) as opened:
         due_runs = _DueRuns(opened, programs, runtime or default_runtime(), tuple(interactors))
         after = ""
         while page := await opened.sessions(states=(SessionState.ACTIVE, SessionState.PAUSED), after=after):
@@ -463,19 +461,6 @@ async def run_due(
             for record in page:
                 async for run in due_runs.of(record):
                     yield run
-
-
-@asynccontextmanager
-async def _opened(store: Store | str | Path) -> AsyncIterator[Store]:
-    """An open store; one that is given by its address is shared with the sessions of this process."""
-    if not isinstance(store, (str, Path)):
-        yield store
-        return
-    opened = await shared.join(open_store(store))
-    try:
-        yield opened
-    finally:
-        await shared.leave(opened)
 
 
 async def watch_due(

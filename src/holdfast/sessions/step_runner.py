@@ -53,7 +53,16 @@ from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.map_items import MapItems, coming_of
 from holdfast.sessions.open_ends import check_done, leave_open
-from holdfast.sessions.place import around_here, inside, known_as, outer_places, part, task_here, whom_alive
+from holdfast.sessions.place import (
+    around_here,
+    inside,
+    known_as,
+    outer_places,
+    part,
+    task_here,
+    uses_around,
+    whom_alive,
+)
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
     PATIENCE_S,
@@ -119,6 +128,9 @@ class StepRunner:
         may have happened.
         """
         self._check_open()
+        if self._journal.gate is not None and not self._journal.gate.is_set() and not uses_around():
+            # The worker stops. A step inside of another one belongs to that one, which is let end.
+            await self._journal.gate.wait()
         call = call_of(fn, args, kwargs, key, self._journal)
         owner = None if mapped is None else mapped.owner
         is_unsafe = call.effect == "unsafe"
