@@ -87,13 +87,33 @@ class WorkflowFunction(Generic[P, T]):
         `holdfast.sessions.run_due`; `OutcomeUnknownError` if an unsafe step was cut off and may have happened; and `InvalidError` for
         arguments or a result that cannot be stored.
         """
-        bound = self._inputs.bind(*args, **kwargs)
-        bound.apply_defaults()
-        inputs = {name: codec.plain(value, f"{self.name}: {name}") for name, value in bound.arguments.items()}
+        bound = self._bound(*args, **kwargs)
+        inputs = self._plain(bound)
         if not isinstance(session, str):
             return await self._run(session, inputs, bound)
         async with Session.open(session) as opened:
             return await self._run(opened, inputs, bound)
+
+    def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return arguments as JSON values, by name: what `resume` takes. Raises `InvalidError` for those that do not fit."""
+        try:
+            bound = self._bound(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidError.saying(f"{self.run_name}", f"arguments for {self._inputs}", str(error)) from error
+        return self._plain(bound)
+
+    @property
+    def returns(self) -> Any:
+        """The declared type of the result; Any if there is none."""
+        return self._returns
+
+    def _bound(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+        bound = self._inputs.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound
+
+    def _plain(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        return {name: codec.plain(value, f"{self.name}: {name}") for name, value in bound.arguments.items()}
 
     async def resume(self, session: Session, inputs: Any) -> T:
         """Go on with a run that was begun in a session; `inputs` are its arguments as JSON values, by name.
