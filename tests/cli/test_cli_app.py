@@ -72,7 +72,7 @@ def test_a_mistyped_command_is_suggested_only_if_it_is_close(typed, suggested):
 
 
 @pytest.mark.parametrize(
-    "group", ["actors", "agent", "audit", "config", "faults", "policy", "sessions", "tls", "tokens", "workflow"]
+    "group", ["actors", "agent", "audit", "config", "faults", "policy", "sessions", "tls", "tokens", "work", "workflow"]
 )
 def test_a_group_alone_shows_its_help(group):
     result = holdfast(group)

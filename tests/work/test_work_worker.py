@@ -410,6 +410,7 @@ async def test_cancelling_what_runs_lets_its_step_end(store):
         with pytest.raises(AbortedError):
             await handle
     assert DONE == ["slow ended"]
+    assert (await store.session(handle.id)).state == "closed"
 
 
 async def test_a_session_that_is_closed_ends_its_item(store):

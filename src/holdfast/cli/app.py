@@ -26,6 +26,7 @@ from holdfast.cli.store_app import (
     complete_codes,
     sessions,
 )
+from holdfast.cli.work_app import work, worker
 from holdfast.cli.workflow_app import workflow
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity
 
@@ -514,6 +515,8 @@ def actors_tree(
 # The commands are added here and not at the top, because --help lists them in this order.
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
+app.command("worker")(worker)
+app.add_typer(work, name="work")
 app.command("serve")(serve)
 app.add_typer(tokens, name="tokens")
 app.add_typer(tls, name="tls")

@@ -33,6 +33,9 @@ class HeldWork:
     def __init__(self, journal: Journal, lose: Callable[[Fault], None]) -> None:
         self._journal = journal
         self._lose = lose
+        self._is_over = False
+        self._stopped: asyncio.Event | None = None
+        """Set when the run was stopped; None: nobody stops it."""
 
     @property
     def submitted(self) -> WorkSubmitted | None:
@@ -68,20 +71,38 @@ class HeldWork:
         seen = journal.seen if journal.waited in (None, journal.heard) else -1
         await journal.write(work=WorkChange(status="waiting", due=due, seen=seen, code=code))
 
-    async def stop(self, seconds: float, status: WorkStatus = "ready") -> None:
-        """Stop the run: let no step begin, wait for so many seconds for those in flight, and give the item back, or end it."""
+    async def ends(self) -> bool:
+        """The program has ended. Return whether its end is to be stored: if somebody stops the run, the next run finds it."""
+        if self._stopped is not None:
+            await self._stopped.wait()
+            return False
+        self._is_over = True
+        return True
+
+    async def stop(self, seconds: float, status: WorkStatus = "ready") -> bool:
+        """Stop the run: let no step begin, wait for so many seconds for those in flight, and give the item back, or end it.
+
+        Return False if the program has ended meanwhile.
+        """
         journal = self._journal
-        if journal.gate is None or journal.failed is not None:
-            return
+        if journal.gate is None:
+            return False
         journal.gate.clear()
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         # A step tells nobody that it ends.
-        while journal.running() and loop.time() < end and journal.failed is None:  # noqa: ASYNC110
+        while journal.running() and not self._is_over and loop.time() < end and journal.failed is None:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
-        await journal.finish_late()
-        if journal.failed is None:
+        if self._is_over or self._stopped is not None or journal.failed is not None:
+            return False
+        # From here on the run does not store its end.
+        self._stopped = asyncio.Event()
+        try:
+            await journal.finish_late()
             notes = () if status == "ready" else (WorkNoted(status=status),)
             await journal.write(*notes, work=WorkChange(status=status, only=("running",)))
-        # As after a kill: nothing more is written, and the next worker goes on after the last stored step.
-        self._lose(left(journal.session))
+        finally:
+            # As after a kill: nothing more is written, and the next worker goes on after the last stored step.
+            self._lose(left(journal.session))
+            self._stopped.set()
+        return True

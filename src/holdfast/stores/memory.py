@@ -322,7 +322,7 @@ class MemoryStore:
         for kept in self._items():
             if kept.work.status == "running" and (kept.work.session, kept.work.claim) in given:
                 status: WorkStatus = "ready" if due is None else "waiting"
-                at = self._wall() if due is None else due
+                at = kept.work.due if due is None else due
                 kept.work = msgspec.structs.replace(kept.work, status=status, due=at, claim=None)
 
     async def next_work(self, queues: Sequence[str]) -> float | None:
@@ -511,10 +511,14 @@ def _changed_work(kept: _Kept, commit: Commit, top: int, at: float) -> WorkItem:
             if change.status == "running":
                 return msgspec.structs.replace(kept.work, cancel=bool(change.cancel))
             waits = change.status == "waiting" and (change.seen is None or top <= change.seen)
+            status: WorkStatus = "ready" if change.status == "waiting" and not waits else change.status
+            was = kept.work.due
+            # What was due before keeps its place.
+            place = was if status == "ready" and was is not None and was < at else at
             return msgspec.structs.replace(
                 kept.work,
-                status="ready" if change.status == "waiting" and not waits else change.status,
-                due=change.due if waits else at,
+                status=status,
+                due=change.due if waits else place,
                 failures=kept.work.failures if change.failures is None else change.failures,
                 starts=0,
                 cancel=kept.work.cancel if change.cancel is None else change.cancel,

@@ -21,6 +21,7 @@ from holdfast.sessions.parked_runs import ParkedError
 from holdfast.sessions.session import Session
 from holdfast.sessions.waits import NEVER
 from holdfast.work.programs import retry_of
+from holdfast.work.submission import close_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,9 +68,7 @@ class Run:
         self._runtime = runtime
         self._interactors = tuple(interactors)
         self._held: HeldWork | None = None
-        self._stops = False
-        self._over = False
-        """Whether the program has ended, and only its end is being stored."""
+        self._stops = self._is_cancelled = False
 
     async def perform(self) -> None:
         """Open the session, run the program, and store what became of it. A failure of the store leaves the item to the next worker."""
@@ -90,7 +89,9 @@ class Run:
                 opened = True
                 await self._in_session(session)
         except HoldfastError as error:
-            if not opened:
+            if self._is_cancelled:
+                await close_cancelled(self._store, item.session)
+            elif not opened:
                 await self._put_back(error)
             elif self._held is None or not self._held.is_lost:
                 _LOG.warning("work item %s: its run could not be stored: %s", item.session, error.fault.message)
@@ -98,14 +99,13 @@ class Run:
     async def stop(self, seconds: float) -> None:
         """Let the steps in flight end, for so many seconds, and give the item back."""
         self._stops = True
-        if self._held is not None and not self._over:
+        if self._held is not None:
             await self._held.stop(seconds)
 
     async def cancel(self, seconds: float) -> None:
         """Let the steps in flight end, for so many seconds, and end the item."""
-        if self._held is not None and not self._over:
-            self._over = True
-            await self._held.stop(seconds, "cancelled")
+        if self._held is not None and await self._held.stop(seconds, "cancelled"):
+            self._is_cancelled = True
 
     async def _in_session(self, session: Session) -> None:
         held = session.work
@@ -132,14 +132,16 @@ class Run:
             await asyncio.sleep(0)
         try:
             value = await self._program.resume(session, submitted.inputs)
-            self._over = True
+            if not await held.ends():
+                return
             returns = getattr(self._program, "returns", Any)
             result = msgspec.json.decode(codec.encode_result(value, returns, f"result of {self._program.run_name}"))
             await held.note("done", value=result)
         except Exception as error:
             if held.is_lost:
                 raise
-            self._over = True
+            if not await held.ends():
+                return
             await self._failed(session, held, error)
         else:
             await session.close("done")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.stores import Store
     from holdfast.stores.records import WorkStatus
 
-__all__ = ["cancel", "pause", "resume", "retry", "submit"]
+__all__ = ["cancel", "close_cancelled", "pause", "resume", "retry", "submit"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -209,7 +209,7 @@ async def cancel(item: str, *, store: Store | str | Path | None = None, by: str 
                 _to("cancelled", "ready", "waiting", "paused", "failed"),
                 WorkNoted(status="cancelled", by=by),
             ):
-                await _close(opened, item)
+                await close_cancelled(opened, item)
                 return True
     return False
 
@@ -257,7 +257,7 @@ async def _changed(store: Store, item: str, change: WorkChange, note: WorkNoted 
     return True
 
 
-async def _close(store: Store, item: str) -> None:
+async def close_cancelled(store: Store, item: str) -> None:
     """Close the session of an item that was cancelled. If somebody works in it, the item is cancelled all the same."""
     try:
         await admin.close(store, item, "cancelled")

@@ -328,7 +328,7 @@ class PostgresStore:
 
     async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
         """Give back claimed items, by session and claim; with `due` they wait until then."""
-        await self._write(WORK, lambda now: work.free_script(claims, due, self._now(now)))
+        await self._write(WORK, lambda _: work.free_script(claims, due))
 
     async def next_work(self, queues: Sequence[str]) -> float | None:
         """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""

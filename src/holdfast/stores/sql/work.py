@@ -34,7 +34,7 @@ __all__ = [
 _STATUS = "SELECT status FROM work WHERE session = ?"
 _ADD = "INSERT INTO work (session, program, version, queue, tenant, priority, status, due, added) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _CHANGE = (
-    "UPDATE work SET status = ?, due = ?, failures = COALESCE(?, failures), starts = 0, cancel = COALESCE(?, cancel), claim = NULL,"
+    "UPDATE work SET status = ?, due = CASE WHEN ? = 'ready' AND due < ? THEN due ELSE ? END, failures = COALESCE(?, failures), starts = 0, cancel = COALESCE(?, cancel), claim = NULL,"
     " claim_until = NULL, code = ? WHERE session = ?"
 )
 _DUE = "UPDATE work SET status = 'ready' WHERE status = 'waiting' AND due <= ?"
@@ -44,7 +44,7 @@ ITEM = (
 )
 _TAKE = "UPDATE work SET status = 'running', claim = ?, claim_until = ?, starts = starts + 1 WHERE session = ?"
 _FREE = (
-    "UPDATE work SET status = ?, due = ?, claim = NULL, claim_until = NULL WHERE status = 'running' AND claim = ?"
+    "UPDATE work SET status = ?, due = COALESCE(?, due), claim = NULL, claim_until = NULL WHERE status = 'running' AND claim = ?"
     " AND session = (SELECT key FROM session WHERE name = ?)"
 )
 _FREE_AT = "SELECT paused, free_at FROM work_queue WHERE name = ?"
@@ -78,10 +78,10 @@ def write_work(work: NewWork | WorkChange, key: int, top: int, at: float) -> Scr
         return
     waits = work.status == "waiting" and (work.seen is None or top <= work.seen)
     status = work.status if waits or work.status != "waiting" else "ready"
-    # What is ready is claimed in the order of this time.
+    # What is ready is claimed in the order of this time. What was due before keeps its place.
     due = work.due if waits else at
     cancel = None if work.cancel is None else int(work.cancel)
-    yield Query(_CHANGE, (status, due, work.failures, cancel, work.code, key))
+    yield Query(_CHANGE, (status, status, at, due, work.failures, cancel, work.code, key))
 
 
 def claim_script(wanted: WorkWanted, now: Instant, lock: str = "") -> Script[list[WorkItem]]:
@@ -148,10 +148,10 @@ def _ready(queue: WorkQueue, wanted: WorkWanted, most: int, lock: str) -> Script
     return (yield Query(f"{sql}{lock} OF w SKIP LOCKED" if lock else sql, args))
 
 
-def free_script(claims: Sequence[tuple[str, str]], due: float | None, now: float) -> Script[None]:
-    """Give back items, by session and claim. With `due` they wait until then."""
-    status, at = ("ready", now) if due is None else ("waiting", due)
-    yield Many(_FREE, [(status, at, claim, session) for session, claim in claims])
+def free_script(claims: Sequence[tuple[str, str]], due: float | None) -> Script[None]:
+    """Give back items, by session and claim. With `due` they wait until then; without it they keep their place."""
+    status = "ready" if due is None else "waiting"
+    yield Many(_FREE, [(status, due, claim, session) for session, claim in claims])
 
 
 def pause_script(queue: str, *, paused: bool) -> Script[None]:

@@ -266,7 +266,7 @@ class SqliteStore:
 
     async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
         """Give back claimed items, by session and claim; with `due` they wait until then."""
-        await self._write(None, lambda: work.free_script(claims, due, self._now()))
+        await self._write(None, lambda: work.free_script(claims, due))
 
     async def next_work(self, queues: Sequence[str]) -> float | None:
         """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
