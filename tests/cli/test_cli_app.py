@@ -15,6 +15,7 @@ from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, Inv
 
 VERBS = {
     "explain", "codes", "classify", "demo", "run", "crashtest", "init", "doctor", "completion", "help", "pair", "attach", "serve",
+    "worker",
 }  # fmt: skip
 
 

@@ -66,9 +66,9 @@ def submitted(name, *given, **options):
     return run(main())
 
 
-def started():
-    command = [sys.executable, "-m", "holdfast", "worker", "work_app_test:programs"]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def started(*more):
+    command = [sys.executable, "-m", "holdfast", "worker", "work_app_test:programs", *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_until(what):
@@ -97,14 +97,16 @@ def test_a_worker_that_gets_sigterm_lets_the_step_end_and_exits_with_0(folder):
     _, said = worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert "stopping after the steps in flight of 1 item" in said
+    assert "slow:k: ready" in said
     assert (folder / "notes").read_text().split() == ["first"]
     assert status(handle.id) == "ready"
-    other = started()
+    other = started("--json")
     wait_until(lambda: status(handle.id) == "done")
     other.send_signal(signal.SIGINT)
-    assert other.wait(60) == 0
+    said, _ = other.communicate(timeout=60)
+    assert other.returncode == 0
+    assert json.loads(said) == {"schema": "holdfast.worker/1", "item": "slow:k", "status": "done"}
     assert (folder / "notes").read_text().split() == ["first", "second"]
-    other.stderr.close()
 
 
 def test_items_are_listed_shown_and_looked_after(folder):
@@ -141,8 +143,8 @@ def test_items_are_listed_shown_and_looked_after(folder):
     assert "paused: default" in holdfast("work", "ls").stderr
     assert holdfast("work", "resume", "--queue", "default").exit_code == 0
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(60) == 0
-    worker.stderr.close()
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
 
 
 @pytest.mark.parametrize(

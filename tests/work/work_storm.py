@@ -154,16 +154,23 @@ class Storm:
                 inside.pop(item, None)
 
     def takeovers(self) -> list[float]:
-        """Return the seconds from the death of a worker until another process went on with what it had entered."""
+        """Return the seconds from the death of a worker until another process went on with what it had entered.
+
+        A process that was still starting then could not be faster: the time counts from its first work.
+        """
         found: list[float] = []
         notes = sorted(self.notes(), key=lambda words: words[3])
+        first: dict[int, float] = {}
+        for _, _, process, at, _ in notes:
+            first.setdefault(process, at)
         for process, died in self.died.items():
             inside = {item for kind, item, by, _, _ in notes if kind == "enter" and by == process}
             for kind, item, by, _, _ in notes:
                 if kind == "leave" and by == process:
                     inside.discard(item)
             for item in inside:
-                later = [at for _, name, by, at, _ in notes if name == item and by != process and at > died]
+                later = [(at, by) for _, name, by, at, _ in notes if name == item and by != process and at > died]
                 if later:
-                    found.append(min(later) - died)
+                    at, by = min(later)
+                    found.append(max(0.0, at - max(died, first[by])))
         return sorted(found)

@@ -40,12 +40,24 @@ COLUMNS = ("item", "status", "program", "queue", "priority", "due", "failures", 
 
 
 def worker(
-    programs: str, store: str | None, *, concurrency: int, queues: str | None, lease: float, grace: float
+    programs: str, store: str | None, *, concurrency: int, queues: str | None, lease: float, grace: float, as_json: bool
 ) -> int:
     """Run a worker until a signal stops it, and return the exit code."""
     found = imported(programs, "PROGRAMS")
-    made = Worker(store, found, concurrency=concurrency, queues=_queues(queues), lease=lease, grace=grace)
+    made = Worker(
+        store,
+        found,
+        concurrency=concurrency,
+        queues=_queues(queues),
+        lease=lease,
+        grace=grace,
+        on_end=_show_end if as_json else lambda item, status: narrate(f"{item}: {status}"),
+    )
     return asyncio.run(_serve(made, programs))
+
+
+def _show_end(item: str, status: WorkStatus) -> None:
+    show_line({"schema": "holdfast.worker/1", "item": item, "status": status})
 
 
 async def _serve(made: Worker, programs: str) -> int:

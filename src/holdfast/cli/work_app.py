@@ -47,11 +47,16 @@ def worker(
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long the steps in flight may take when it is stopped.")
     ] = 30.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object a line on stdout for each run that ended.")
+    ] = False,
 ) -> None:
     """Run programs: claim what was submitted, and go on with what a dead worker left. SIGTERM stops it after the steps in flight."""
     from holdfast.cli.work import worker as verb
 
-    perform(lambda: verb(programs, store, concurrency=concurrency, queues=queues, lease=lease, grace=grace))
+    perform(
+        lambda: verb(programs, store, concurrency=concurrency, queues=queues, lease=lease, grace=grace, as_json=as_json)
+    )
 
 
 @work.command("ls")

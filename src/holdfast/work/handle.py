@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import AbortedError, Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.sessions import codec
 from holdfast.sessions.journal import memory_of
@@ -50,6 +51,7 @@ class Handle(Generic[T]):
     Without a `store` it looks in the default one.
     """
 
+    @options.suggests
     def __init__(self, id: str, *, store: Store | str | Path | None = None, returns: Any = Any) -> None:  # noqa: A002 - the field's name
         self.id = id
         self._store = store

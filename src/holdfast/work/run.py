@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.later import Program as Runnable
     from holdfast.sessions.questions.question import Interactor
     from holdfast.sessions.work_item import HeldWork
-    from holdfast.stores.records import WorkItem
+    from holdfast.stores.records import WorkItem, WorkStatus
     from holdfast.stores.store import WorkStore
 
 __all__ = ["Run"]
@@ -69,6 +69,8 @@ class Run:
         self._interactors = tuple(interactors)
         self._held: HeldWork | None = None
         self._stops = self._is_cancelled = False
+        self.became: WorkStatus | None = None
+        """What became of the item; None: nobody knows, because the session could not be opened, or was lost."""
 
     async def perform(self) -> None:
         """Open the session, run the program, and store what became of it. A failure of the store leaves the item to the next worker."""
@@ -99,13 +101,13 @@ class Run:
     async def stop(self, seconds: float) -> None:
         """Let the steps in flight end, for so many seconds, and give the item back."""
         self._stops = True
-        if self._held is not None:
-            await self._held.stop(seconds)
+        if self._held is not None and await self._held.stop(seconds):
+            self.became = "ready"
 
     async def cancel(self, seconds: float) -> None:
         """Let the steps in flight end, for so many seconds, and end the item."""
         if self._held is not None and await self._held.stop(seconds, "cancelled"):
-            self._is_cancelled = True
+            self._is_cancelled, self.became = True, "cancelled"
 
     async def _in_session(self, session: Session) -> None:
         held = session.work
@@ -115,15 +117,18 @@ class Run:
             await held.note(
                 "failed", fault=_stored(session, Fault.of("SESS_MANIFEST_DRIFT", message)), code="SESS_MANIFEST_DRIFT"
             )
+            self.became = "failed"
             return
         if self.item.cancel:
             await held.note("cancelled")
+            self.became = "cancelled"
             await session.close("cancelled")
             return
         if self.item.starts > self._max_starts:
             message = f"Its worker died {self._max_starts} times in a row while it ran"
             fault = Fault.of("ACTOR_MAX_RESTARTS", message, context={"session_id": session.id})
             await held.note("failed", fault=_stored(session, fault), code=fault.code)
+            self.became = "failed"
             return
         held.begin()
         self._held = held
@@ -142,24 +147,25 @@ class Run:
                 raise
             if not await held.ends():
                 return
-            await self._failed(session, held, error)
+            self.became = await self._failed(session, held, error)
         else:
+            self.became = "done"
             await session.close("done")
 
-    async def _failed(self, session: Session, held: HeldWork, error: Exception) -> None:
-        """Store what follows from the exception of a run."""
+    async def _failed(self, session: Session, held: HeldWork, error: Exception) -> WorkStatus:
+        """Store what follows from the exception of a run; return what the item is now."""
         runtime = self._runtime or default_runtime()
         now, fault = runtime.clock.wall(), runtime.fault_of(error)
         if is_waiting(error):
             own = error.until if isinstance(error, ParkedError) else NEVER
             due = min(own, held.due(now) or NEVER)
             await held.park(None if due >= NEVER else due, "" if fault.code == "SESS_WAITING" else fault.code)
-            return
+            return "waiting"
         if isinstance(error, OutcomeUnknownError):
             # Somebody has to find out. Who stores what was found wakes it.
             _LOG.warning("work item %s waits for a person: %s", session.id, fault.message)
             await held.note("waiting", fault=_stored(session, fault), code=fault.code)
-            return
+            return "waiting"
         failures, retry = self.item.failures + 1, retry_of(self._program)
         attempts = min(retry.attempts or 1, _ONCE_MORE) if fault.code == "SYS_UNKNOWN" else retry.attempts or 1
         if fault.retryable and failures < attempts:
@@ -168,9 +174,10 @@ class Run:
             await held.note(
                 "waiting", fault=_stored(session, fault), due=now + delay, failures=failures, code=fault.code
             )
-            return
+            return "waiting"
         _LOG.warning("work item %s is a dead letter: %s", session.id, fault.message)
         await held.note("failed", fault=_stored(session, fault), failures=failures, code=fault.code)
+        return "failed"
 
     async def _put_back(self, error: HoldfastError) -> None:
         """Give back an item whose session could not be opened."""

@@ -20,14 +20,14 @@ from holdfast.work.programs import known_programs, queue_of, versions_of
 from holdfast.work.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Interactor
     from holdfast.stores import Store
-    from holdfast.stores.records import WorkItem
+    from holdfast.stores.records import WorkItem, WorkStatus
     from holdfast.stores.store import WorkStore
 
 __all__ = ["Worker"]
@@ -48,7 +48,7 @@ class Worker:
     which hold for all its workers together; by default those of the programs. `concurrency` is how many items run at once. `lease`: the seconds
     after the death of this machine until another worker may go on with its items; on the same machine others notice it within seconds.
     `grace`: the seconds that a step in flight may take when the worker stops. `max_starts`: an item is a dead letter when its workers died so
-    often in a row while it ran. `interactors` answer the questions of programs; without any, a program with a question waits elsewhere.
+    often in a row while it ran. `on_end` is called with the id of each item whose run has ended here, and its status then. `interactors` answer the questions of programs; without any, a program with a question waits elsewhere.
 
     Entering raises what opening the store raises, and `InvalidError` for a store that keeps no work items.
     """
@@ -66,6 +66,7 @@ class Worker:
         max_starts: int = 20,
         runtime: Runtime | None = None,
         interactors: Iterable[Interactor] = (),
+        on_end: Callable[[str, WorkStatus], object] | None = None,
     ) -> None:
         options.count("worker.concurrency", concurrency)
         options.count("worker.max_starts", max_starts)
@@ -79,6 +80,7 @@ class Worker:
         self._max_starts = max_starts
         self._runtime = runtime
         self._interactors = tuple(interactors)
+        self._on_end = on_end
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         """What runs, by session."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -178,13 +180,15 @@ class Worker:
         )
         task = asyncio.create_task(run.perform(), name=f"holdfast-work {item.session}")
         self._runs[item.session] = run, task
-        task.add_done_callback(lambda done: self._over(item.session, done))
+        task.add_done_callback(lambda done: self._over(item.session, run, done))
 
-    def _over(self, session: str, task: asyncio.Task[None]) -> None:
+    def _over(self, session: str, run: Run, task: asyncio.Task[None]) -> None:
         # It may have been woken, and begun again, while it was still leaving its session.
         if (kept := self._runs.get(session)) is not None and kept[1] is task:
             del self._runs[session]
         self._news.set()
+        if self._on_end is not None and run.became is not None:
+            self._on_end(session, run.became)
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.error("work item %s: its run ended with an error of ours", session, exc_info=error)
 
