@@ -47,7 +47,7 @@ from holdfast.sessions.work_item import HeldWork
 from holdfast.stores import Claim, SessionState, shared
 from holdfast.stores.address import open_store
 from holdfast.stores.errors import session_ended
-from holdfast.stores.records import CLOSED_WORK, FINAL
+from holdfast.stores.records import CLOSED_WORK, FINAL, WorkChange
 from holdfast.stores.redaction import mask_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from holdfast.faults.redaction import PieceMask
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions import later
-    from holdfast.sessions.log import Answered
+    from holdfast.sessions.log import Answered, WorkNoted
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.questions.question import Interactor, Question
     from holdfast.sessions.questions.remedies import DeviceCode
@@ -837,11 +837,12 @@ class Session:
         """
         await self._turns.in_order(partial(self._end, SessionState.ERROR, reason))
 
-    async def _end(self, to: SessionState, reason: str) -> None:
+    async def _end(self, to: SessionState, reason: str, noted: WorkNoted | None = None) -> None:
         # End the turn before the state changes, because an ended session takes no further entry.
         await self._turns.end("abandoned", reason)
-        await self._journal.save(self.context)
-        await self._go(to, f"session_{to.value}", reason)
+        if noted is None or self.context:
+            await self._journal.save(self.context)
+        await self._go(to, f"session_{to.value}", reason, noted)
         self._journal.failed = session_ended(self.id, to)
 
     def cancel(self, reason: Reason = "user") -> bool:
@@ -851,7 +852,10 @@ class Session:
     @property
     def work(self) -> HeldWork:
         """The work item that the session is, for the worker that runs its program: `session.work.submitted`."""
-        return HeldWork(self._journal, self._lose)
+        return HeldWork(self._journal, self._lose, self._close_work)
+
+    async def _close_work(self, noted: WorkNoted) -> None:
+        await self._turns.in_order(partial(self._end, SessionState.CLOSED, noted.status, noted))
 
     @property
     def _questions(self) -> QuestionBroker:
@@ -943,13 +947,20 @@ class Session:
         if self._state is SessionState.CREATED:
             await self._go(SessionState.ACTIVE, "session_active", "first use")
 
-    async def _go(self, to: SessionState, type_: str, reason: str) -> None:
+    async def _go(self, to: SessionState, type_: str, reason: str, noted: WorkNoted | None = None) -> None:
         """Change the state. Both the machine and the store reject a transition that is not allowed."""
         machine.check(self.id, self._state, to)
         change = StateChanged(state=to, reason=reason)
         record = audit("SessionLifecycle", self.id, state=to.value, reason=reason, was=self._state.value)
-        work = CLOSED_WORK if to in FINAL and self._journal.memory.submitted is not None else None
-        await self._journal.write(change, type_=type_, state=to, expect=(self._state,), audit=(record,), work=work)
+        parts: dict[str, Any] = {"state": to, "expect": (self._state,), "audit": (record,)}
+        if noted is not None:
+            # What has become of the work item, and the end of its session, are one commit.
+            parts["work"] = WorkChange(status=noted.status)
+            await self._journal.write(noted, change, **parts)
+        else:
+            if to in FINAL and self._journal.memory.submitted is not None:
+                parts["work"] = CLOSED_WORK
+            await self._journal.write(change, type_=type_, **parts)
         was, self._state = self._state, to
         lifecycle.state_changed(self.id, self._runtime, was, to, resumed=self._turns.resumed)
 

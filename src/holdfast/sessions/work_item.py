@@ -14,7 +14,7 @@ from holdfast.sessions.log import WorkNoted
 from holdfast.stores.records import WorkChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from holdfast.faults import Fault
     from holdfast.sessions.journal import Journal
@@ -30,9 +30,12 @@ _LOOK_S = 0.02
 class HeldWork:
     """The work item that an open session is. `Session.work` returns it."""
 
-    def __init__(self, journal: Journal, lose: Callable[[Fault], None]) -> None:
+    def __init__(
+        self, journal: Journal, lose: Callable[[Fault], None], close: Callable[[WorkNoted], Awaitable[None]]
+    ) -> None:
         self._journal = journal
         self._lose = lose
+        self._close = close
         self._is_over = False
         self._stopped: asyncio.Event | None = None
         """Set when the run was stopped; None: nobody stops it."""
@@ -64,6 +67,10 @@ class HeldWork:
         """Store what has become of it. `change` are fields of `WorkChange`."""
         body = WorkNoted(status=status, value=value, fault=fault)
         await self._journal.write(body, work=WorkChange(status=status, **change))
+
+    async def end(self, status: WorkStatus, value: Any = None) -> None:
+        """Store that it has ended, and close the session, in one commit."""
+        await self._close(WorkNoted(status=status, value=value))
 
     async def park(self, due: float | None, code: str = "") -> None:
         """Store that it waits until a time, or until somebody wakes it. What came since its program looked wakes it at once."""

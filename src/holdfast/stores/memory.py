@@ -33,6 +33,7 @@ from holdfast.stores.records import (
     StoredClaim,
     WorkItem,
     check_name,
+    may_be_claimed,
 )
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
@@ -153,7 +154,8 @@ class MemoryStore:
         receipt = self._write(kept, commit, max(now, record.last_at))
         if may_change:
             kept.work = _changed_work(kept, commit, record.top, receipt.at)
-            self._wakeups.wake((WORK,))
+            if may_be_claimed(commit.work):
+                self._wakeups.wake((WORK,))
         # Add the session only now, because a rejected commit must not create a session.
         self._sessions[commit.session] = kept
         self._wakeups.grew({commit.session: receipt.top})
@@ -371,7 +373,9 @@ class MemoryStore:
     def _shown_work(self, kept: _Item) -> WorkItem:
         claim_left = 0.0 if kept.work.claim is None else kept.claimed_until - self._wall()
         left = max(0.0, self._left(kept))
-        return msgspec.structs.replace(kept.work, claim_left=claim_left, owner=kept.record.owner, lease_left=left)
+        return msgspec.structs.replace(
+            kept.work, claim_left=claim_left, top=kept.record.top, owner=kept.record.owner, lease_left=left
+        )
 
     def _kept(self, session: str) -> _Kept:
         check_name("session", session)

@@ -43,6 +43,7 @@ __all__ = [
     "WorkStatus",
     "WorkWanted",
     "check_name",
+    "may_be_claimed",
 ]
 
 MAX_OFFSET = 2**53 - 1
@@ -287,6 +288,11 @@ CLOSED_WORK = WorkChange(status="cancelled", only=("ready", "running", "waiting"
 """Ends the item of a session that is closed before its program has ended."""
 
 
+def may_be_claimed(work: NewWork | WorkChange | None) -> bool:
+    """Whether workers had better look for work after a commit with this part."""
+    return isinstance(work, NewWork) or (work is not None and work.status in ("ready", "waiting"))
+
+
 class WorkQueue(_Value, frozen=True):
     """A queue from which a worker claims, and what holds for all its workers together."""
 
@@ -331,6 +337,8 @@ class WorkItem(_Value, frozen=True):
     claim_left: float
     """Seconds that its worker has left to take the lease of the session; 0 or less: it has none."""
     code: str
+    top: int = 0
+    """The last offset of the session's log."""
     owner: str | None = None
     """The owner of the session's lease."""
     lease_left: float = 0.0

@@ -102,13 +102,12 @@ class Handle(Generic[T]):
     async def _ended(self) -> WorkNoted:
         async with shared.opened(self._store) as store:
             while True:
-                # First the end of the log: what comes after it wakes us.
-                top = (await store.session(self.id)).top
-                if (await item_of(store, self.id)).status in _ENDED:
+                item = await item_of(store, self.id)
+                if item.status in _ENDED:
                     noted = (await memory_of(store, self.id)).noted
                     if noted is not None and noted.status in _ENDED:
                         return noted
-                await store.changed(self.id, top, _LOOK_S)
+                await store.changed(self.id, item.top, _LOOK_S)
 
     def _decoded(self, noted: WorkNoted) -> T:
         value: T = codec.decode(msgspec.json.encode(noted.value), self._returns, f"result of {self.id}")

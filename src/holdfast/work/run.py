@@ -16,7 +16,6 @@ from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import codec
 from holdfast.sessions.later import is_waiting
-from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError
 from holdfast.sessions.session import Session
 from holdfast.sessions.waits import NEVER
@@ -76,13 +75,9 @@ class Run:
         """Open the session, run the program, and store what became of it. A failure of the store leaves the item to the next worker."""
         item, opened = self.item, False
         try:
-            record = await self._store.session(item.session)
-            manifest = decode_manifest(item.session, bytes(record.manifest))
             async with Session.open(
                 item.session,
                 store=self._store,
-                mode=manifest.mode,
-                allowed_tools=manifest.allowed_tools,
                 lease=self._lease,
                 wait=_LEAVING_S,
                 runtime=self._runtime,
@@ -120,9 +115,8 @@ class Run:
             self.became = "failed"
             return
         if self.item.cancel:
-            await held.note("cancelled")
+            await held.end("cancelled")
             self.became = "cancelled"
-            await session.close("cancelled")
             return
         if self.item.starts > self._max_starts:
             message = f"Its worker died {self._max_starts} times in a row while it ran"
@@ -141,16 +135,14 @@ class Run:
                 return
             returns = getattr(self._program, "returns", Any)
             result = msgspec.json.decode(codec.encode_result(value, returns, f"result of {self._program.run_name}"))
-            await held.note("done", value=result)
+            await held.end("done", result)
+            self.became = "done"
         except Exception as error:
             if held.is_lost:
                 raise
             if not await held.ends():
                 return
             self.became = await self._failed(session, held, error)
-        else:
-            self.became = "done"
-            await session.close("done")
 
     async def _failed(self, session: Session, held: HeldWork, error: Exception) -> WorkStatus:
         """Store what follows from the exception of a run; return what the item is now."""

@@ -29,7 +29,7 @@ from holdfast.stores.postgres.lanes import LaneJob
 from holdfast.stores.postgres.notifications import Listener, Notifier
 from holdfast.stores.postgres.renewals import Renewals
 from holdfast.stores.postgres.tables import DIALECT, EPOCH, migrate, note_epoch
-from holdfast.stores.records import Commit, Lease, Receipt, check_name
+from holdfast.stores.records import Commit, Lease, Receipt, check_name, may_be_claimed
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.sql import commits, deletion, leases, work
 from holdfast.stores.sql.query import Query
@@ -239,7 +239,7 @@ class PostgresStore:
         elif job.error is None and ready.session is not None:
             self._wakeups.wake((ready.session,))
             self._notifier.notify(ready.session)
-            if ready.work is not None:
+            if may_be_claimed(ready.work):
                 self._work_changed()
 
     async def session(self, session: str) -> SessionRecord:

@@ -40,7 +40,7 @@ _CHANGE = (
 _DUE = "UPDATE work SET status = 'ready' WHERE status = 'waiting' AND due <= ?"
 ITEM = (
     "s.name, w.program, w.version, w.queue, w.tenant, w.priority, w.status, w.due, w.added, w.failures, w.starts, w.cancel, w.claim,"
-    " w.claim_until, w.code, s.owner, s.lease_until, s.lease_boot, s.lease_end"
+    " w.claim_until, w.code, s.top, s.owner, s.lease_until, s.lease_boot, s.lease_end"
 )
 _TAKE = "UPDATE work SET status = 'running', claim = ?, claim_until = ?, starts = starts + 1 WHERE session = ?"
 _FREE = (
@@ -161,7 +161,7 @@ def pause_script(queue: str, *, paused: bool) -> Script[None]:
 
 
 def item_of(row: Row, now: Instant) -> WorkItem:
-    *kept, cancel, claim, until, code, owner, lease_until, boot, end = row
+    *kept, cancel, claim, until, code, top, owner, lease_until, boot, end = row
     session, program, version, queue, tenant, priority, status, due, added, failures, starts = kept
     return WorkItem(
         session=session,
@@ -179,6 +179,7 @@ def item_of(row: Row, now: Instant) -> WorkItem:
         claim=claim,
         claim_left=0.0 if until is None else until - now.wall,
         code=code,
+        top=top,
         owner=owner,
         lease_left=0.0 if owner is None else max(0.0, now.left(lease_until, boot, end)),
     )

@@ -17,7 +17,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
-from holdfast.stores.records import Commit, Lease, Receipt, check_name
+from holdfast.stores.records import Commit, Lease, Receipt, check_name, may_be_claimed
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.sql import deletion, leases, work
 from holdfast.stores.sql.reads import Reads
@@ -155,7 +155,7 @@ class SqliteStore:
         begun: asyncio.Future[Receipt] = self._in_use().do(
             WriteJob(None, ready.session, ready, asyncio.get_running_loop())
         )
-        if ready.work is not None:
+        if may_be_claimed(ready.work):
             begun.add_done_callback(lambda _: self._wakeups.wake((WORK,)))
         return begun
 
