@@ -137,6 +137,7 @@ async def test_a_workflow_is_submitted_as_it_is(store):
     async with working(store, plain):
         assert await (await submit(plain, "ada", 2, store=store)) == ["ada 0", "ada 1"]
         assert await (await submit(plain, "bob", store=store)) == ["bob 0"]
+        assert await (await submit(plain.given("eve", often=3), store=store)) == ["eve 0", "eve 1", "eve 2"]
 
 
 async def test_wrong_arguments_are_rejected_when_they_are_submitted(store):

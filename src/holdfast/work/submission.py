@@ -21,7 +21,7 @@ from holdfast.sessions.waits import wall_of
 from holdfast.stores import Commit, NewSession, shared
 from holdfast.stores.records import NewWork, WorkChange
 from holdfast.stores.store import work_store
-from holdfast.tasks.workflows.function import WorkflowFunction
+from holdfast.tasks.workflows.function import Given, WorkflowFunction
 from holdfast.work.handle import Handle, item_of
 from holdfast.work.programs import queue_of, version_of
 
@@ -90,9 +90,9 @@ async def submit(
 ) -> Handle[T]: ...
 @overload
 async def submit(
-    program: WorkflowFunction[..., T],
+    program: Given[T],
     /,
-    *given: Any,
+    *,
     key: str | None = None,
     at: datetime | float | None = None,
     priority: int = 0,
@@ -102,7 +102,7 @@ async def submit(
     runtime: Runtime | None = None,
 ) -> Handle[T]: ...
 async def submit(
-    program: WorkflowFunction[..., Any],
+    program: WorkflowFunction[..., Any] | Given[Any],
     /,
     *given: Any,
     key: str | None = None,
@@ -118,7 +118,7 @@ async def submit(
         handle = await submit(refund, order, key=order.id)
         receipt = await handle
 
-    The arguments are those of the program, after its session. With a `key` the request is stored once: submitting it again returns a handle of
+    The arguments are those of the program, after its session; those that have names or defaults with `given`: `submit(refund.given(order, cents=5))`. With a `key` the request is stored once: submitting it again returns a handle of
     the same item, also when it has ended. `at` is when it may begin, a `datetime` with its zone or seconds since the epoch. Items of higher
     `priority` begin first. `queue` is that of the program unless it is given. `tenant` says whose work it is. `store` is an open store, or
     an address; by default `stores.default_url()`.
@@ -126,9 +126,10 @@ async def submit(
     Raises PROTO_DUPLICATE_ID if the key was submitted with other arguments, `InvalidError` for arguments that cannot be stored or do not fit,
     and SESS_STORE_UNAVAILABLE.
     """
-    if not isinstance(program, WorkflowFunction):
+    call: Any = program.given(*given) if isinstance(program, WorkflowFunction) else program
+    if not isinstance(call, Given):
         raise InvalidError.at("submit", "a program, which @program or @workflow makes", program)
-    inputs = program.inputs_of(*given)
+    program, inputs = call.workflow, call.inputs
     due = None if at is None else wall_of(at, "submit.at")
     options.name("submit.queue", queue, optional=True)
     options.name("submit.key", key, optional=True)

@@ -12,23 +12,27 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import options
 from holdfast.faults import HoldfastError, InvalidError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.lease import is_gone, this_process
 from holdfast.stores import shared
 from holdfast.stores.records import WorkQueue, WorkWanted
 from holdfast.stores.store import work_store
 from holdfast.work.programs import known_programs, queue_of, versions_of
 from holdfast.work.run import Run
+from holdfast.work.schedule import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from holdfast.clock import Clock
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Interactor
     from holdfast.stores import Store
     from holdfast.stores.records import WorkItem, WorkStatus
     from holdfast.stores.store import WorkStore
+    from holdfast.work.schedule import Schedule
 
 __all__ = ["Worker"]
 
@@ -45,7 +49,7 @@ class Worker:
     """Runs what was submitted to programs: `async with Worker("sqlite:work.db", [refund]) as worker: await worker.serve()`.
 
     `programs` are one or several of what `@program` and `@workflow` make. `queues` are names, or `WorkQueue` values with the limits of a queue,
-    which hold for all its workers together; by default those of the programs. `concurrency` is how many items run at once. `lease`: the seconds
+    which hold for all its workers together; by default those of the programs. `schedules` are submitted at their times, once for all workers. `concurrency` is how many items run at once. `lease`: the seconds
     after the death of this machine until another worker may go on with its items; on the same machine others notice it within seconds.
     `grace`: the seconds that a step in flight may take when the worker stops. `max_starts`: an item is a dead letter when its workers died so
     often in a row while it ran. `on_end` is called with the id of each item whose run has ended here, and its status then. `interactors` answer the questions of programs; without any, a program with a question waits elsewhere.
@@ -61,6 +65,7 @@ class Worker:
         *,
         concurrency: int = 16,
         queues: Iterable[str | WorkQueue] | None = None,
+        schedules: Iterable[Schedule] = (),
         lease: float = 30.0,
         grace: float = 30.0,
         max_starts: int = 20,
@@ -81,6 +86,9 @@ class Worker:
         self._runtime = runtime
         self._interactors = tuple(interactors)
         self._on_end = on_end
+        self._schedules = tuple(schedules)
+        if len({each.name for each in self._schedules}) < len(self._schedules):
+            raise InvalidError.saying("worker.schedules", "schedules with different names", "two of one name")
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         """What runs, by session."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -102,6 +110,7 @@ class Worker:
         except BaseException:
             await self._opening.__aexit__(None, None, None)
             raise
+        self._scheduler = Scheduler(self._store, self._schedules)
         self._stopping = False
         self._listening = asyncio.create_task(self._listen(), name="holdfast-worker-news")
         self._loop = asyncio.create_task(self._work(), name="holdfast-worker")
@@ -148,6 +157,7 @@ class Worker:
         if now - self._swept >= _SWEEP_S:
             self._swept = now
             await self._sweep()
+        tick = await self._scheduler.submit_due(self._clock.wall()) if self._schedules else None
         free = self._concurrency - len(self._runs)
         left = await self._store.next_work([queue.name for queue in self._queues]) if free else None
         if left is not None and left <= 0:
@@ -158,7 +168,11 @@ class Worker:
         if now - self._looked >= _UNKNOWN_S:
             self._looked = now
             await self._warn_unknown()
-        return _SWEEP_S if left is None else min(_SWEEP_S, max(left, 0.0))
+        return min(each for each in (_SWEEP_S, left, tick) if each is not None)
+
+    @property
+    def _clock(self) -> Clock:
+        return (self._runtime or default_runtime()).clock
 
     async def _claim(self, free: int) -> list[WorkItem]:
         programs = tuple((name, version) for name, each in self._programs.items() for version in versions_of(each))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.sessions.later import Origin
 
-__all__ = ["WorkflowFunction", "workflow"]
+__all__ = ["Given", "WorkflowFunction", "workflow"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,13 +94,16 @@ class WorkflowFunction(Generic[P, T]):
         async with Session.open(session) as opened:
             return await self._run(opened, inputs, bound)
 
-    def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return arguments as JSON values, by name: what `resume` takes. Raises `InvalidError` for those that do not fit."""
+    def given(self, *args: P.args, **kwargs: P.kwargs) -> Given[T]:
+        """Return it with arguments, to be run elsewhere: `await submit(review.given(12, depth=2))`.
+
+        Raises `InvalidError` for arguments that do not fit, or cannot be stored.
+        """
         try:
             bound = self._bound(*args, **kwargs)
         except TypeError as error:
-            raise InvalidError.saying(f"{self.run_name}", f"arguments for {self._inputs}", str(error)) from error
-        return self._plain(bound)
+            raise InvalidError.saying(self.run_name, f"arguments for {self._inputs}", str(error)) from error
+        return Given(self, self._plain(bound))
 
     @property
     def returns(self) -> Any:
@@ -165,6 +168,14 @@ class WorkflowFunction(Generic[P, T]):
         required = [each.name for each in self._inputs.parameters.values() if each.default is each.empty]
         schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
         return schema | ({"$defs": definitions} if definitions else {})
+
+
+class Given(Generic[T]):
+    """A workflow and its arguments as JSON values, by name. `WorkflowFunction.given` makes it."""
+
+    def __init__(self, workflow: WorkflowFunction[..., T], inputs: dict[str, Any]) -> None:
+        self.workflow = workflow
+        self.inputs = inputs
 
 
 @overload
