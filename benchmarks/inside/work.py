@@ -142,11 +142,9 @@ class Dbos:
     """Workflows with one step, on a queue."""
 
     def start(self, url, concurrency):
-        from dbos import DBOS, Queue
+        from dbos import DBOS
 
         DBOS(config=_config(url))
-        Queue("bench", worker_concurrency=concurrency)
-
         @DBOS.step()
         async def now():
             return time.time()
@@ -157,6 +155,7 @@ class Dbos:
             return await now()
 
         DBOS.launch()
+        DBOS.register_queue("bench", worker_concurrency=concurrency)
 
     def stop(self):
         from dbos import DBOS

@@ -13,7 +13,7 @@ from cli_runs import holdfast
 
 from holdfast.stores import SqliteStore
 from holdfast.testing import run
-from holdfast.work import Handle, submit
+from holdfast.work import WorkHandle, submit
 
 APP = """
 import asyncio, pathlib
@@ -81,7 +81,7 @@ def wait_until(what):
 def status(item):
     async def main():
         async with SqliteStore("work.db") as store:
-            return await Handle(item, store=store).status()
+            return await WorkHandle(item, store=store).status()
 
     return run(main())
 

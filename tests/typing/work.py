@@ -6,7 +6,7 @@ from typing import assert_type
 
 from holdfast import Outcome, Session
 from holdfast.tasks import workflow
-from holdfast.work import Handle, Worker, WorkQueue, program, signal, submit
+from holdfast.work import Worker, WorkHandle, WorkQueue, program, signal, submit
 
 
 class Order:
@@ -40,7 +40,7 @@ async def review(session: Session, pr: int, *, depth: int = 1) -> str:
 
 async def job(order: Order) -> None:
     handle = await submit(refund, order, key=order.id, priority=3)
-    assert_type(handle, Handle[Receipt])
+    assert_type(handle, WorkHandle[Receipt])
     assert_type(await handle, Receipt)
     assert_type(await handle.outcome(), Outcome[Receipt])
     assert_type(await handle.cancel(), bool)

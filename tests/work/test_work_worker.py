@@ -16,7 +16,7 @@ from holdfast.sessions.admin import close
 from holdfast.sessions.journal import memory_of
 from holdfast.stores import MemoryStore
 from holdfast.tasks.workflows.function import workflow
-from holdfast.work import Handle, Worker, cancel, pause, program, resume, retry, signal, submit
+from holdfast.work import Worker, WorkHandle, cancel, pause, program, resume, retry, signal, submit
 from holdfast.work import worker as worker_module
 
 pytestmark = pytest.mark.anyio
@@ -568,7 +568,7 @@ async def test_a_handle_is_found_again_by_its_id():
     async with MemoryStore() as store:
         handle = await submit(double, 4, store=store)
         async with working(store, double):
-            assert await Handle(handle.id, store=store) == 8
+            assert await WorkHandle(handle.id, store=store) == 8
         with pytest.raises(HoldfastError):
-            await Handle("nobody", store=store).status()
+            await WorkHandle("nobody", store=store).status()
         assert not await cancel(handle.id, store=store)

@@ -20,7 +20,7 @@ from holdfast.faults import HoldfastError
 from holdfast.sessions import answer, pending, resolve_step
 from holdfast.sessions.journal import memory_of
 from holdfast.stores import open_store
-from holdfast.work import Handle, signal, submit
+from holdfast.work import WorkHandle, signal, submit
 
 if TYPE_CHECKING:
     from holdfast.stores import Store
@@ -56,7 +56,7 @@ class Storm:
             self.start()
         try:
             async with asyncio.timeout(limit), open_store(self.url) as store:
-                handles: dict[str, Handle[Any]] = {}
+                handles: dict[str, WorkHandle[Any]] = {}
                 killing = asyncio.ensure_future(self._kill())
                 helping = asyncio.ensure_future(self._help(store))
                 try:
@@ -74,7 +74,7 @@ class Storm:
                     worker.kill()
                 worker.wait()
 
-    async def _submit(self, store: Store, handles: dict[str, Handle[Any]]) -> None:
+    async def _submit(self, store: Store, handles: dict[str, WorkHandle[Any]]) -> None:
         # All the time, so that there is work whenever a worker is killed.
         pause = self.kills * 1.1 / self.items
         for number in range(self.items):

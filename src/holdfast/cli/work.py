@@ -22,7 +22,7 @@ from holdfast.sessions.waits import signal
 from holdfast.stores.records import WorkQueue
 from holdfast.stores.store import work_store
 from holdfast.work import Worker, cancel, pause, resume, retry
-from holdfast.work.handle import item_of
+from holdfast.work.changes import item_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

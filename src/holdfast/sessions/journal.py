@@ -476,7 +476,7 @@ class Journal:
         return self._early is not None
 
     async def write(self, *bodies: EntryBody, type_: str | None = None, **parts: Any) -> Receipt:
-        """Append entries, with the other `parts` of the commit.
+        """Append entries, the last one of type `type_` if it is given, with the other `parts` of the commit.
 
         Raise SESS_STORE_UNAVAILABLE after the last attempt, and SESS_LEASE_LOST once another process owns the session. A write
         that was started runs to its end even if the caller is cancelled, because later writes depend on its outcome.
@@ -519,7 +519,9 @@ class Journal:
     ) -> tuple[_Write, asyncio.Future[Receipt]]:
         """Begin a write; return it with its future. The write goes on if the caller is cancelled: later writes depend on its outcome."""
         named = tuple([(body, _IDS.next()) for body in bodies])
-        entries = tuple([new_entry(body, id_, type_) for body, id_ in named])
+        entries = tuple([new_entry(body, id_) for body, id_ in named])
+        if type_ is not None:
+            entries = (*entries[:-1], new_entry(*named[-1], type_))
         waiting = self.recorder.take()
         if waiting.events:
             # Before the commit's own records: they happened before it.

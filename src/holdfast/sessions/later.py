@@ -56,7 +56,7 @@ __all__ = [
     "DueRun",
     "LaterSteps",
     "Origin",
-    "Program",
+    "Resumable",
     "ask_operator",
     "collected",
     "ends_the_run",
@@ -80,7 +80,7 @@ _NOT_OURS = frozenset({"SESS_LEASE_LOST", "SESS_CLOSED", "SESS_NOT_FOUND", "SESS
 """Another process works in the session, or nobody will."""
 
 
-class Program(Protocol):
+class Resumable(Protocol):
     """What `run_due` can go on with: a `Workflow`, for example."""
 
     @property
@@ -94,7 +94,7 @@ class Program(Protocol):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be run so that parked work goes on: a `Program`, and its inputs."""
+    """What has to be run so that parked work goes on: a `Resumable`, and its inputs."""
 
     key: str
     """The key of the run, of `Session.numbered`."""
@@ -437,7 +437,7 @@ class DueRun(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_due(
     store: Store | str | Path,
-    *programs: Program,
+    *programs: Resumable,
     runtime: Runtime | None = None,
     interactors: Iterable[Interactor] = (),
 ) -> AsyncIterator[DueRun]:
@@ -465,7 +465,7 @@ async def run_due(
 
 async def watch_due(
     store: Store | str | Path,
-    *programs: Program,
+    *programs: Resumable,
     every: float = 30.0,
     runtime: Runtime | None = None,
     interactors: Iterable[Interactor] = (),
@@ -487,10 +487,10 @@ class _DueRuns:
     """Goes on with what is due in a session."""
 
     def __init__(
-        self, store: Store, programs: tuple[Program, ...], runtime: Runtime, interactors: tuple[Interactor, ...]
+        self, store: Store, programs: tuple[Resumable, ...], runtime: Runtime, interactors: tuple[Interactor, ...]
     ) -> None:
         self._store = store
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[str, Resumable] = {}
         for program in programs:
             if self._programs.setdefault(program.run_name, program) is not program:
                 # One would go on with the runs of the other. The default name of a stage machine is always the same.

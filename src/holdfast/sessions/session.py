@@ -17,7 +17,7 @@ from holdfast._lazy import lazy_module
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
-from holdfast.sessions import codec, lifecycle, machine, waits
+from holdfast.sessions import codec, lifecycle, machine
 from holdfast.sessions.admin import fork_session
 from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
@@ -43,17 +43,17 @@ from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.turn import BY_CRASH, TurnRunner
-from holdfast.sessions.work_item import HeldWork
+from holdfast.sessions.waits import Waits
+from holdfast.sessions.work_item import ending
 from holdfast.stores import Claim, SessionState, shared
 from holdfast.stores.address import open_store
 from holdfast.stores.errors import session_ended
-from holdfast.stores.records import CLOSED_WORK, FINAL, WorkChange
+from holdfast.stores.records import FINAL
 from holdfast.stores.redaction import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from datetime import datetime
     from types import TracebackType
 
     from holdfast.clock import Clock
@@ -80,7 +80,7 @@ T = TypeVar("T")
 _LEASE_S = 30.0
 
 
-class Session:
+class Session(Waits):
     """Work that survives a crash of its process.
 
         async with Session.open("release-42") as session:
@@ -519,42 +519,6 @@ class Session:
         """
         return later.LaterSteps(self, self._runtime, after=after, attempts=attempts, backoff=backoff, ask=ask)
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds, also across restarts: `await session.sleep(3 * 86_400)`.
-
-        The time at which it ends is stored at the first call, and counts by the wall clock. A wait is known as a step is, by its seconds.
-        A program that a worker runs gives its place to other work: the run ends here with `ParkedError`, and another one goes on after
-        the wait. In other programs it waits here. Raises `InvalidError` for a number that is none of seconds.
-        """
-        options.seconds("session.sleep", seconds, zero=True)
-
-        async def work(key: str) -> None:
-            await waits.sleep_until(self._journal, key, self._clock.wall() + seconds)
-
-        await self.numbered("sleep", seconds, work)
-
-    async def sleep_until(self, when: datetime | float) -> None:
-        """Wait until a time, a `datetime` with its zone or seconds since the epoch, also across restarts: as `sleep`.
-
-            monday = await session.step(next_monday)
-            await session.sleep_until(monday)
-
-        The wait is known by its time, so a time that depends on the present one comes from a step: each run of the program gets the same.
-        """
-        until = waits.wall_of(when, "session.sleep_until")
-        await self.numbered("sleep_until", until, lambda key: waits.sleep_until(self._journal, key, until))
-
-    async def wait_for(self, name: str, *, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - it is stored, and survives the process
-        """Wait for a signal, and return its value: `reply = await session.wait_for("approved", timeout=3600)`.
-
-        `holdfast.sessions.signal` sends one, from any process. Each ends one wait, and one that came before the wait counts. The first,
-        second … wait for a name gets the same signal in each run of the program. A worker gives the place to other work, as in `sleep`.
-        Raises `DeadlineError` if none came within `timeout` seconds, across restarts.
-        """
-        # The use has ended, also if no signal came: the next call is another wait.
-        taken = await self.numbered("wait_for", name, lambda key: waits.wait_for(self._journal, key, name, timeout))
-        return waits.value_of(self._journal, taken)
-
     def turn(
         self, given: Any = None, *, key: str | None = None, again: bool = False, unfinished: Unfinished | None = None
     ) -> AbstractAsyncContextManager[Turn, bool | None]:
@@ -850,14 +814,6 @@ class Session:
         return self._scope.cancel(reason)
 
     @property
-    def work(self) -> HeldWork:
-        """The work item that the session is, for the worker that runs its program: `session.work.submitted`."""
-        return HeldWork(self._journal, self._lose, self._close_work)
-
-    async def _close_work(self, noted: WorkNoted) -> None:
-        await self._turns.in_order(partial(self._end, SessionState.CLOSED, noted.status, noted))
-
-    @property
     def _questions(self) -> QuestionBroker:
         # Most sessions ask nothing, so the broker is made at its first use.
         if self._broker is None:
@@ -952,15 +908,10 @@ class Session:
         machine.check(self.id, self._state, to)
         change = StateChanged(state=to, reason=reason)
         record = audit("SessionLifecycle", self.id, state=to.value, reason=reason, was=self._state.value)
-        parts: dict[str, Any] = {"state": to, "expect": (self._state,), "audit": (record,)}
-        if noted is not None:
-            # What has become of the work item, and the end of its session, are one commit.
-            parts["work"] = WorkChange(status=noted.status)
-            await self._journal.write(noted, change, **parts)
-        else:
-            if to in FINAL and self._journal.memory.submitted is not None:
-                parts["work"] = CLOSED_WORK
-            await self._journal.write(change, type_=type_, **parts)
+        notes, work = ending(self._journal, to, noted)
+        await self._journal.write(
+            *notes, change, type_=type_, state=to, expect=(self._state,), audit=(record,), work=work
+        )
         was, self._state = self._state, to
         lifecycle.state_changed(self.id, self._runtime, was, to, resumed=self._turns.resumed)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.sessions.lease import left
 from holdfast.sessions.log import WorkNoted
-from holdfast.stores.records import WorkChange
+from holdfast.stores.records import CLOSED_WORK, FINAL, WorkChange
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.log import WorkSubmitted
-    from holdfast.stores.records import WorkStatus
+    from holdfast.stores.records import SessionState, WorkStatus
 
-__all__ = ["HeldWork"]
+__all__ = ["HeldWork", "ending"]
 
 _LOOK_S = 0.02
 """How often a worker that stops looks whether the steps in flight have ended."""
+
+
+def ending(
+    journal: Journal, to: SessionState, noted: WorkNoted | None
+) -> tuple[tuple[WorkNoted, ...], WorkChange | None]:
+    """Return what is written about the work item with a change of the session's state: a session that is closed ends its item."""
+    if noted is not None:
+        return (noted,), WorkChange(status=noted.status)
+    return (), CLOSED_WORK if to in FINAL and journal.memory.submitted is not None else None
 
 
 class HeldWork:

@@ -1,4 +1,4 @@
-"""`Handle`: what was submitted, to wait for, ask about, tell something and cancel."""
+"""`WorkHandle`: what was submitted, to wait for, ask about, tell something and cancel."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from holdfast import options
-from holdfast.faults import AbortedError, Err, Fault, HoldfastError, InvalidError, Ok
+from holdfast.faults import AbortedError, Err, Fault, HoldfastError, Ok
 from holdfast.sessions import codec
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.waits import signal
 from holdfast.stores import shared
-from holdfast.stores.store import work_store
+from holdfast.work.changes import cancel, item_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.stores import Store
     from holdfast.stores.records import WorkItem, WorkStatus
 
-__all__ = ["Handle", "item_of"]
+__all__ = ["WorkHandle"]
 
 T = TypeVar("T")
 
@@ -32,16 +32,7 @@ _LOOK_S = 60.0
 """How often the item is read if no news comes."""
 
 
-async def item_of(store: Store, id_: str) -> WorkItem:
-    """Return a work item; raise SESS_NOT_FOUND for an unknown session, and `InvalidError` for one that is no work item."""
-    found = await work_store(store).work(id_)
-    if found:
-        return found[0]
-    await store.session(id_)
-    raise InvalidError.saying("work item", "the id of a work item", f"{id_}, a session that nobody has submitted")
-
-
-class Handle(Generic[T]):
+class WorkHandle(Generic[T]):
     """Something that was submitted. `await handle` returns what its program returns, in whatever process it ends.
 
         handle = await submit(refund, order, key=order.id)
@@ -85,8 +76,6 @@ class Handle(Generic[T]):
 
     async def cancel(self, *, by: str = "") -> bool:
         """End it: at once if it does not run, otherwise after the steps that are in flight. Return False if it has ended already."""
-        from holdfast.work.submission import cancel  # noqa: PLC0415 - it makes handles
-
         return await cancel(self.id, store=self._store, by=by)
 
     async def signal(self, name: str, value: Any = None, *, id: str | None = None, by: str = "") -> None:  # noqa: A002 - as in `signal`

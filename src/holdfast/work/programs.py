@@ -17,7 +17,7 @@ from holdfast.tasks.workflows.function import WorkflowFunction
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.sessions.later import Program as Runnable
+    from holdfast.sessions.later import Resumable
     from holdfast.sessions.session import Session
 
 __all__ = ["RETRY", "Program", "known_programs", "program", "queue_of", "retry_of", "version_of", "versions_of"]
@@ -97,30 +97,30 @@ def program(
     return made
 
 
-def version_of(runnable: Runnable) -> str:
+def version_of(runnable: Resumable) -> str:
     """Return the version with which items of a program are submitted."""
     return str(getattr(runnable, "version", ""))
 
 
-def versions_of(runnable: Runnable) -> tuple[str, ...]:
+def versions_of(runnable: Resumable) -> tuple[str, ...]:
     """Return the versions of which a program can go on with items."""
     return (version_of(runnable), *getattr(runnable, "accepts", ()))
 
 
-def queue_of(runnable: Runnable) -> str:
+def queue_of(runnable: Resumable) -> str:
     """Return the queue of a program's items."""
     return str(getattr(runnable, "queue", "default"))
 
 
-def retry_of(runnable: Runnable) -> Tries:
+def retry_of(runnable: Resumable) -> Tries:
     """Return how often a program is tried."""
     found = getattr(runnable, "retry", RETRY)
     return found if isinstance(found, Tries) else RETRY
 
 
-def known_programs(given: Any) -> dict[str, Runnable]:
+def known_programs(given: Any) -> dict[str, Resumable]:
     """Return programs by the name of their runs: one program, several, or a table of them. Raise `InvalidError` for anything else."""
-    found: dict[str, Runnable] = {}
+    found: dict[str, Resumable] = {}
     many: Any = given.values() if isinstance(given, Mapping) else given
     if _is_runnable(many) or not isinstance(many, Iterable):
         many = (many,)

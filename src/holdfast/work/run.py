@@ -19,14 +19,14 @@ from holdfast.sessions.later import is_waiting
 from holdfast.sessions.parked_runs import ParkedError
 from holdfast.sessions.session import Session
 from holdfast.sessions.waits import NEVER
+from holdfast.work.changes import close_cancelled
 from holdfast.work.programs import retry_of
-from holdfast.work.submission import close_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.later import Program as Runnable
+    from holdfast.sessions.later import Resumable
     from holdfast.sessions.questions.question import Interactor
     from holdfast.sessions.work_item import HeldWork
     from holdfast.stores.records import WorkItem, WorkStatus
@@ -52,7 +52,7 @@ class Run:
         self,
         store: WorkStore,
         item: WorkItem,
-        program: Runnable,
+        program: Resumable,
         *,
         lease: float,
         max_starts: int,

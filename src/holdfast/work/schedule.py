@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.tasks.workflows.function import Given, WorkflowFunction
+from holdfast.tasks.workflows.function import WorkflowCall, WorkflowFunction
 from holdfast.work.cron import Cron, read_shown, shown
 from holdfast.work.submission import submit
 
@@ -45,7 +45,7 @@ class Schedule:
     def __init__(
         self,
         name: str,
-        work: WorkflowFunction[[], Any] | Given[Any],
+        work: WorkflowFunction[[], Any] | WorkflowCall[Any],
         *,
         cron: str | None = None,
         every: float | None = None,
@@ -57,7 +57,7 @@ class Schedule:
         if not _NAME.fullmatch(name):
             raise InvalidError.at("schedule.name", "1 to 40 letters, digits or _.- with a letter or digit first", name)
         call = work.given() if isinstance(work, WorkflowFunction) else work
-        if not isinstance(call, Given):
+        if not isinstance(call, WorkflowCall):
             raise InvalidError.at("schedule.work", "a program, or program.given(…)", work)
         if not _NAME.fullmatch(call.workflow.name):
             raise InvalidError.at(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.sessions.later import Origin
 
-__all__ = ["Given", "WorkflowFunction", "workflow"]
+__all__ = ["WorkflowCall", "WorkflowFunction", "workflow"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class WorkflowFunction(Generic[P, T]):
         async with Session.open(session) as opened:
             return await self._run(opened, inputs, bound)
 
-    def given(self, *args: P.args, **kwargs: P.kwargs) -> Given[T]:
+    def given(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowCall[T]:
         """Return it with arguments, to be run elsewhere: `await submit(review.given(12, depth=2))`.
 
         Raises `InvalidError` for arguments that do not fit, or cannot be stored.
@@ -103,7 +103,7 @@ class WorkflowFunction(Generic[P, T]):
             bound = self._bound(*args, **kwargs)
         except TypeError as error:
             raise InvalidError.saying(self.run_name, f"arguments for {self._inputs}", str(error)) from error
-        return Given(self, self._plain(bound))
+        return WorkflowCall(self, self._plain(bound))
 
     @property
     def returns(self) -> Any:
@@ -170,7 +170,7 @@ class WorkflowFunction(Generic[P, T]):
         return schema | ({"$defs": definitions} if definitions else {})
 
 
-class Given(Generic[T]):
+class WorkflowCall(Generic[T]):
     """A workflow and its arguments as JSON values, by name. `WorkflowFunction.given` makes it."""
 
     def __init__(self, workflow: WorkflowFunction[..., T], inputs: dict[str, Any]) -> None:
