@@ -29,6 +29,7 @@ from benchmarks import (
     table,
     tasks,
     tools,
+    work,
     workflow,
 )
 
@@ -50,6 +51,7 @@ PARTS = {
     "bridge": bridge.run,
     "workflow": workflow.run,
     "tasks": tasks.run,
+    "work": work.run,
 }
 ALONE = {"provider", "day", "harm", "tools", "agents", "bridge", "workflow", "tasks"}
 """Parts without peers, or whose peers the tests need, too: for them no environment is built."""

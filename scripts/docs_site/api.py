@@ -70,6 +70,7 @@ MODULES = {
         "holdfast.providers.anthropic",
         "holdfast.tasks",
         "holdfast.tasks.stages",
+        "holdfast.work",
         "holdfast.workflow",
         "holdfast.transcript",
     ],

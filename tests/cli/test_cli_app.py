@@ -16,6 +16,7 @@ from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, Inv
 
 VERBS = {
     "explain", "codes", "classify", "demo", "run", "crashtest", "init", "doctor", "completion", "help", "pair", "attach", "serve",
+    "worker",
 }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def test_a_mistyped_command_is_suggested_only_if_it_is_close(typed, suggested):
 
 
 @pytest.mark.parametrize(
-    "group", ["actors", "agent", "audit", "config", "faults", "policy", "sessions", "tls", "tokens", "workflow"]
+    "group", ["actors", "agent", "audit", "config", "faults", "policy", "sessions", "tls", "tokens", "work", "workflow"]
 )
 def test_a_group_alone_shows_its_help(group):
     result = holdfast(group)

@@ -56,6 +56,15 @@ def session_may_not_be_resumed() -> Fault:
     return _raised(work)
 
 
+def session_waits() -> Fault:
+    async def work(store: MemoryStore) -> None:
+        async with Session.open("s", store=store) as session:
+            session.work.begin()
+            await session.sleep(3600)
+
+    return _raised(work)
+
+
 def session_is_cancelled() -> Fault:
     async def work(store: MemoryStore) -> None:
         async with Session.open("s", store=store) as session:

@@ -202,7 +202,7 @@ CLASSES = {  # S2-7
     "Cancellation",
     "ExtensionHost",
 }
-VERBS = {"audit", "explain", "codes", "classify", "doctor", "help", "sessions"}
+VERBS = {"audit", "explain", "codes", "classify", "doctor", "help", "sessions", "work"}
 TASKS = {*NAMED["S3-2"], *NAMED["S3-3"], *(name for name in NAMED["N3-2"] if "/" in name)} | {
     "TASK_FAILURE/unbound_symbol",  # N3-13
     "TASK_FAILURE/evaluation_failed",  # S3-18

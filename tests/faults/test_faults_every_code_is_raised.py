@@ -459,6 +459,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SESS_STEP_DRIFT", faults_sessions.step_has_other_arguments),
     ("SESS_TURN_CANCELLED", faults_sessions.turn_is_cancelled),
     ("SESS_TURN_CONCURRENT", faults_sessions.turn_is_begun_inside_another),
+    ("SESS_WAITING", faults_sessions.session_waits),
 )  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def test_a_migration_that_fails_leaves_version_1_as_it_was(tmp_path, monkeypatch
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert connection.execute(OLD_STATEMENTS[0]).fetchall()
-    assert VERSION == 2
+    assert VERSION >= 2
 
 
 CHANGES = {

@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 _HOOK_S = 5.0
 
 
-class Worker:
+class ActorProcess:
     """One actor in this process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +155,7 @@ class Worker:
 class _Leave:
     """What an instance knows of its run: in a process it can only end itself."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: ActorProcess) -> None:
         self.leave = worker.leave
 
     def __getattr__(self, name: str) -> Any:
@@ -254,7 +254,7 @@ async def serve(connection: socket.socket) -> None:
     """Be one actor for the host at the other end of the socket."""
     reader, writer = await asyncio.open_unix_connection(sock=connection, limit=1 << 20)
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # the host has gone, so the worker ends
-        await Worker(reader, writer).run()
+        await ActorProcess(reader, writer).run()
     with contextlib.suppress(ConnectionError):  # the host has gone, so nobody reads it
         await writer.drain()
     writer.close()

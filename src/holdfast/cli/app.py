@@ -18,6 +18,7 @@ from holdfast.cli.output import show_json, show_table
 from holdfast.cli.programs.flags import workflow
 from holdfast.cli.store.flags import audit, sessions
 from holdfast.cli.verbs import CLOSE, CommandGroup, group_of, verb
+from holdfast.cli.work.flags import work, workers
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity
 
 app = typer.Typer(
@@ -397,6 +398,8 @@ def actors_tree(
 app.add_typer(runs, name="runs")
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
+app.registered_commands += workers.registered_commands
+app.add_typer(work, name="work")
 app.registered_commands += bridge.registered_commands
 app.add_typer(tokens, name="tokens")
 app.add_typer(tls, name="tls")

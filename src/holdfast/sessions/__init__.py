@@ -86,6 +86,7 @@ __all__ = [
     "pending",
     "resolve_step",
     "run_due",
+    "signal",
     "storable",
     "watch_due",
 ]
@@ -106,6 +107,7 @@ _HOMES = dict.fromkeys(
     "Session": "holdfast.sessions.session",
     "Turn": "holdfast.sessions.turn",
     "storable": "holdfast.sessions.stored_types",
+    "signal": "holdfast.sessions.waits",
     "run_due": "holdfast.sessions.later",
     "watch_due": "holdfast.sessions.later",
     "ParkedError": "holdfast.sessions.parked_runs",

@@ -44,7 +44,7 @@ from holdfast.stores import (
     SessionState,
 )
 from holdfast.stores.errors import damaged, reserved
-from holdfast.stores.records import FINAL, INTERNAL, check_name
+from holdfast.stores.records import CLOSED_WORK, FINAL, INTERNAL, WAKE, check_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -418,7 +418,9 @@ async def resolve_step(
     try:
         settled = settlement(await memory_of(store, session), session, key, finding)
         entries = tuple(new_entry(body, fresh_id()) for body in (settled.ended, *settled.answers))
-        await store.commit(Commit(session=session, entries=entries, claim=settled.claim, audit=(settled.record,)))
+        await store.commit(
+            Commit(session=session, entries=entries, claim=settled.claim, audit=(settled.record,), work=WAKE)
+        )
     except HoldfastError as error:
         return await check_repeated(store, session, key, finding, error)
     return settled.key
@@ -476,7 +478,13 @@ async def _change(
     entries = [new_entry(body, fresh_id()) for body in before]
     entries.append(new_entry(StateChanged(state=to, reason=reason), fresh_id(), f"session_{to.value}"))
     commit = Commit(
-        session=lease.session, fence=lease.fence, expect=(was,), state=to, entries=tuple(entries), audit=(record,)
+        session=lease.session,
+        fence=lease.fence,
+        expect=(was,),
+        state=to,
+        entries=tuple(entries),
+        audit=(record,),
+        work=CLOSED_WORK if to in FINAL else None,
     )
     await store.commit(commit)
 

@@ -18,6 +18,7 @@ from holdfast.sessions.log import Answered
 from holdfast.sessions.open_ends import close, handled
 from holdfast.sessions.steps import Finding, questions_about, settlement, shown
 from holdfast.stores.address import cli_option
+from holdfast.stores.records import WAKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +100,9 @@ class Doubts:
         finding = Finding.of(happened=happened, result=result, by=by, at=at)
         try:
             settled = settlement(journal.memory, journal.session, key, finding)
-            await journal.write(settled.ended, *settled.answers, claim=settled.claim, audit=(settled.record,))
+            await journal.write(
+                settled.ended, *settled.answers, claim=settled.claim, audit=(settled.record,), work=WAKE
+            )
         except HoldfastError as error:
             await check_repeated(journal.store, journal.session, key, finding, error)
         # Somebody else may have written the same.

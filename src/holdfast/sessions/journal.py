@@ -327,9 +327,12 @@ class Journal:
         "_writing",
         "failed",
         "fence",
+        "gate",
+        "heard",
         "keeper",
         "late",
         "memory",
+        "parks",
         "parts",
         "recorder",
         "running",
@@ -337,7 +340,9 @@ class Journal:
         "seen",
         "session",
         "store",
+        "taking",
         "unstored",
+        "waited",
         "waiting",
     )
 
@@ -372,6 +377,16 @@ class Journal:
         """Writes that go on although their callers were cancelled."""
         self.waiting: set[asyncio.Task[Any] | None] = set()
         """Tasks whose calls wait for what other tasks call."""
+        self.parks = False
+        """Whether a worker runs the program: a wait that takes long ends this run of it, and the worker begins another one."""
+        self.taking: set[str] = set()
+        """The ids of signals that are being taken."""
+        self.gate: asyncio.Event | None = None
+        """Not set: no further step begins, because the worker stops."""
+        self.heard = 0
+        """How many entries of other writers have come since the session was opened."""
+        self.waited: int | None = None
+        """How many had come when the first wait of this run began that has not ended."""
         self.parts: set[str] = set()
         """The places of the parts that the program has entered."""
         self._writing = 0
@@ -405,6 +420,7 @@ class Journal:
                 if entry.offset > self.seen:
                     _take(self.session, self.memory, entry, self.seen + 1)
                     self.seen, self._last = entry.offset, entry.id
+                    self.heard += 1
                     self._since += len(bytes(entry.body))
         if self._early:
             self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
@@ -460,7 +476,7 @@ class Journal:
         return self._early is not None
 
     async def write(self, *bodies: EntryBody, type_: str | None = None, **parts: Any) -> Receipt:
-        """Append entries, with the other `parts` of the commit.
+        """Append entries, the last one of type `type_` if it is given, with the other `parts` of the commit.
 
         Raise SESS_STORE_UNAVAILABLE after the last attempt, and SESS_LEASE_LOST once another process owns the session. A write
         that was started runs to its end even if the caller is cancelled, because later writes depend on its outcome.
@@ -503,7 +519,9 @@ class Journal:
     ) -> tuple[_Write, asyncio.Future[Receipt]]:
         """Begin a write; return it with its future. The write goes on if the caller is cancelled: later writes depend on its outcome."""
         named = tuple([(body, _IDS.next()) for body in bodies])
-        entries = tuple([new_entry(body, id_, type_) for body, id_ in named])
+        entries = tuple([new_entry(body, id_) for body, id_ in named])
+        if type_ is not None:
+            entries = (*entries[:-1], new_entry(*named[-1], type_))
         waiting = self.recorder.take()
         if waiting.events:
             # Before the commit's own records: they happened before it.

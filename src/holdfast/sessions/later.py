@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -44,10 +42,10 @@ from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError, parked_fault, parked_until, shown_time
 from holdfast.sessions.session import Session
 from holdfast.stores import SessionState, shared
-from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from pathlib import Path
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.log import RunParked
@@ -58,7 +56,7 @@ __all__ = [
     "DueRun",
     "LaterSteps",
     "Origin",
-    "Program",
+    "Resumable",
     "ask_operator",
     "collected",
     "ends_the_run",
@@ -82,7 +80,7 @@ _NOT_OURS = frozenset({"SESS_LEASE_LOST", "SESS_CLOSED", "SESS_NOT_FOUND", "SESS
 """Another process works in the session, or nobody will."""
 
 
-class Program(Protocol):
+class Resumable(Protocol):
     """What `run_due` can go on with: a `Workflow`, for example."""
 
     @property
@@ -96,7 +94,7 @@ class Program(Protocol):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be run so that parked work goes on: a `Program`, and its inputs."""
+    """What has to be run so that parked work goes on: a `Resumable`, and its inputs."""
 
     key: str
     """The key of the run, of `Session.numbered`."""
@@ -439,7 +437,7 @@ class DueRun(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_due(
     store: Store | str | Path,
-    *programs: Program,
+    *programs: Resumable,
     runtime: Runtime | None = None,
     interactors: Iterable[Interactor] = (),
 ) -> AsyncIterator[DueRun]:
@@ -455,7 +453,7 @@ async def run_due(
 
     Raises `InvalidError` if two programs have the same name, because a run is known by it; and SESS_STORE_UNAVAILABLE.
     """
-    async with _opened(store) as opened:
+    async with shared.opened(store) as opened:
         due_runs = _DueRuns(opened, programs, runtime or default_runtime(), tuple(interactors))
         after = ""
         while page := await opened.sessions(states=(SessionState.ACTIVE, SessionState.PAUSED), after=after):
@@ -465,22 +463,9 @@ async def run_due(
                     yield run
 
 
-@asynccontextmanager
-async def _opened(store: Store | str | Path) -> AsyncIterator[Store]:
-    """An open store; one that is given by its address is shared with the sessions of this process."""
-    if not isinstance(store, (str, Path)):
-        yield store
-        return
-    opened = await shared.join(open_store(store))
-    try:
-        yield opened
-    finally:
-        await shared.leave(opened)
-
-
 async def watch_due(
     store: Store | str | Path,
-    *programs: Program,
+    *programs: Resumable,
     every: float = 30.0,
     runtime: Runtime | None = None,
     interactors: Iterable[Interactor] = (),
@@ -502,10 +487,10 @@ class _DueRuns:
     """Goes on with what is due in a session."""
 
     def __init__(
-        self, store: Store, programs: tuple[Program, ...], runtime: Runtime, interactors: tuple[Interactor, ...]
+        self, store: Store, programs: tuple[Resumable, ...], runtime: Runtime, interactors: tuple[Interactor, ...]
     ) -> None:
         self._store = store
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[str, Resumable] = {}
         for program in programs:
             if self._programs.setdefault(program.run_name, program) is not program:
                 # One would go on with the runs of the other. The default name of a stage machine is always the same.

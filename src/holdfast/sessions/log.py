@@ -16,6 +16,7 @@ from holdfast.once.records import EntryBody, StepEnded, StepEntry, StepStarted, 
 from holdfast.stores import Entry, NewEntry
 from holdfast.stores.encryption import unreadable
 from holdfast.stores.errors import damaged
+from holdfast.stores.records import WorkStatus  # noqa: TC001 - msgspec reads it
 
 __all__ = [
     "Answered",
@@ -26,12 +27,17 @@ __all__ = [
     "RunParked",
     "RunUnparked",
     "SessionMemory",
+    "SignalTaken",
+    "Signalled",
     "StateChanged",
     "StepAccepted",
     "StepsForgotten",
+    "TimerSet",
     "TurnEnded",
     "TurnOutcome",
     "TurnStarted",
+    "WorkNoted",
+    "WorkSubmitted",
     "difference",
     "new_entry",
     "patched",
@@ -170,6 +176,59 @@ class RunUnparked(EntryBody, frozen=True, tag="run_unparked"):
     """Who ended it; empty if the time was over."""
 
 
+class TimerSet(EntryBody, frozen=True, tag="timer_set"):
+    """The program waits until a time, or for a signal until then."""
+
+    key: str
+    """The key of the wait, of `Session.numbered`."""
+    until: float
+    """Wall clock."""
+
+
+class Signalled(EntryBody, frozen=True, tag="signal"):
+    """Somebody told the program something: `holdfast.sessions.signal`."""
+
+    name: str
+    id: str
+    value: Any = None
+    by: str = ""
+
+
+class SignalTaken(EntryBody, frozen=True, tag="signal_taken"):
+    """A wait of the program has ended, with a signal or because its time was over."""
+
+    key: str
+    """As in `TimerSet`."""
+    name: str
+    id: str = ""
+    """The id of the signal; empty: the time was over."""
+    value: Any = None
+
+
+class WorkSubmitted(EntryBody, frozen=True, tag="work_submitted"):
+    """The session is a work item: workers run this program in it."""
+
+    program: str
+    inputs: Any = None
+    """Its arguments as JSON values, by name."""
+    version: str = ""
+    key: str = ""
+    """What the submitter called it."""
+    tenant: str = ""
+
+
+class WorkNoted(EntryBody, frozen=True, tag="work_noted"):
+    """What has become of the work item."""
+
+    status: WorkStatus
+    value: Any = None
+    """What the program returned, as JSON."""
+    fault: Any = None
+    """Why its last attempt failed, as JSON."""
+    by: str = ""
+    """Who changed it; empty: its worker."""
+
+
 _Known: TypeAlias = (
     TurnStarted
     | TurnEnded
@@ -183,6 +242,11 @@ _Known: TypeAlias = (
     | ContextSaved
     | RunParked
     | RunUnparked
+    | TimerSet
+    | Signalled
+    | SignalTaken
+    | WorkSubmitted
+    | WorkNoted
 )
 _READ = msgspec.json.Decoder(_Known)
 _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(_Known))
@@ -291,6 +355,14 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Steps after which an equal call is meant anew, as in `accepted`."""
     parked: dict[str, RunParked] = msgspec.field(default_factory=dict)
     """The runs that wait until a time, by agent or key."""
+    timers: dict[str, float] = msgspec.field(default_factory=dict)
+    """When the waits of the program end, by key."""
+    signals: dict[str, list[Signalled]] = msgspec.field(default_factory=dict)
+    """What nobody has waited for yet, by name, in order."""
+    taken: dict[str, SignalTaken] = msgspec.field(default_factory=dict)
+    """How the waits for signals ended, by key."""
+    submitted: WorkSubmitted | None = None
+    noted: WorkNoted | None = None
 
     def __post_init__(self) -> None:
         self._share_empty()
@@ -403,6 +475,31 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             case RunUnparked(agent=agent):
                 self.parked = {name: run for name, run in self.parked.items() if name != agent}
             case _:
+                self._apply_work(body)
+
+    def _apply_work(self, body: EntryBody) -> None:
+        """Apply what the program of a work item waits for, and what has become of it."""
+        match body:
+            case TimerSet(key=key, until=until):
+                self.timers = {**self.timers, key: until}
+            case Signalled(name=name, id=id_):
+                # A checkpoint holds the effect of the entries of its own commit, which come again when the log is read.
+                waiting = self.signals.get(name, [])
+                if not any(one.id == id_ for one in waiting):
+                    self.signals = {**self.signals, name: [*waiting, body]}
+            case SignalTaken(key=key, name=name, id=id_):
+                self.taken = {**self.taken, key: body}
+                self.timers = {other: until for other, until in self.timers.items() if other != key}
+                left = [one for one in self.signals.get(name, []) if one.id != id_]
+                self.signals = {
+                    **{n: w for n, w in self.signals.items() if n != name},
+                    **({name: left} if left else {}),
+                }
+            case WorkSubmitted():
+                self.submitted = body
+            case WorkNoted():
+                self.noted = body
+            case _:
                 pass
 
     def _save_context(self, body: ContextSaved) -> None:
@@ -507,6 +604,9 @@ _DICTS = (
     "parked",
     "keyed",
     "cut",
+    "timers",
+    "signals",
+    "taken",
 )
 
 

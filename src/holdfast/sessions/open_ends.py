@@ -31,6 +31,8 @@ def waits_for(journal: Journal, name: str, error: Exception) -> Exception:
     async def waiting() -> Exception:
         return error
 
+    if journal.waited is None:
+        journal.waited = journal.heard
     leave_open(journal, name, waiting)
     return error
 

@@ -32,6 +32,7 @@ __all__ = [
     "Here",
     "around_here",
     "enter_root",
+    "gate",
     "here",
     "innermost",
     "inside",
@@ -154,6 +155,12 @@ def uses_around() -> set[Use]:
             found.add(around.use)
         around = around.around
     return found
+
+
+async def gate(opened: asyncio.Event) -> None:
+    """Hold a step back while its worker stops. One inside of another step belongs to that one, which is let end."""
+    if not uses_around():
+        await opened.wait()
 
 
 def enter_root(journal: Journal) -> Here:

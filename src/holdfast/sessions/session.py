@@ -43,6 +43,8 @@ from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.turn import BY_CRASH, TurnRunner
+from holdfast.sessions.waits import Waits
+from holdfast.sessions.work_item import ending
 from holdfast.stores import Claim, SessionState, shared
 from holdfast.stores.address import open_store
 from holdfast.stores.errors import session_ended
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     from holdfast.faults.redaction import PieceMask
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions import later
-    from holdfast.sessions.log import Answered
+    from holdfast.sessions.log import Answered, WorkNoted
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.questions.question import Interactor, Question
     from holdfast.sessions.questions.remedies import DeviceCode
@@ -78,7 +80,7 @@ T = TypeVar("T")
 _LEASE_S = 30.0
 
 
-class Session:
+class Session(Waits):
     """Work that survives a crash of its process.
 
         async with Session.open("release-42") as session:
@@ -799,11 +801,12 @@ class Session:
         """
         await self._turns.in_order(partial(self._end, SessionState.ERROR, reason))
 
-    async def _end(self, to: SessionState, reason: str) -> None:
+    async def _end(self, to: SessionState, reason: str, noted: WorkNoted | None = None) -> None:
         # End the turn before the state changes, because an ended session takes no further entry.
         await self._turns.end("abandoned", reason)
-        await self._journal.save(self.context)
-        await self._go(to, f"session_{to.value}", reason)
+        if noted is None or self.context:
+            await self._journal.save(self.context)
+        await self._go(to, f"session_{to.value}", reason, noted)
         self._journal.failed = session_ended(self.id, to)
 
     def cancel(self, reason: Reason = "user") -> bool:
@@ -900,12 +903,15 @@ class Session:
         if self._state is SessionState.CREATED:
             await self._go(SessionState.ACTIVE, "session_active", "first use")
 
-    async def _go(self, to: SessionState, type_: str, reason: str) -> None:
+    async def _go(self, to: SessionState, type_: str, reason: str, noted: WorkNoted | None = None) -> None:
         """Change the state. Both the machine and the store reject a transition that is not allowed."""
         machine.check(self.id, self._state, to)
         change = StateChanged(state=to, reason=reason)
         record = audit("SessionLifecycle", self.id, state=to.value, reason=reason, was=self._state.value)
-        await self._journal.write(change, type_=type_, state=to, expect=(self._state,), audit=(record,))
+        notes, work = ending(self._journal, to, noted)
+        await self._journal.write(
+            *notes, change, type_=type_, state=to, expect=(self._state,), audit=(record,), work=work
+        )
         was, self._state = self._state, to
         lifecycle.state_changed(self.id, self._runtime, was, to, resumed=self._turns.resumed)
 

@@ -53,7 +53,7 @@ from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.map_items import MapItems, coming_of
 from holdfast.sessions.open_ends import check_done, leave_open
-from holdfast.sessions.place import around_here, inside, known_as, outer_places, part, task_here, whom_alive
+from holdfast.sessions.place import around_here, gate, inside, known_as, outer_places, part, task_here, whom_alive
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
     PATIENCE_S,
@@ -119,6 +119,8 @@ class StepRunner:
         may have happened.
         """
         self._check_open()
+        if self._journal.gate is not None:
+            await gate(self._journal.gate)
         call = call_of(fn, args, kwargs, key, self._journal)
         owner = None if mapped is None else mapped.owner
         is_unsafe = call.effect == "unsafe"
@@ -578,12 +580,11 @@ class StepRunner:
 
     def _ended(self, step: RunningStep, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
-        ended = step.ended(ok=True, result=msgspec.Raw(stored), late=late)
         is_unsafe = step.call.effect == "unsafe"
         records = (self._record("ToolInvocation", step, ok=True, **facts),) if is_unsafe else ()
         # Somebody may have been asked what became of it, in an earlier run of the program.
         answers = answers_to(self._memory, step.key, happened=True, result=stored) if is_unsafe and facts else ()
-        return self._journal.write(ended, *answers, audit=records)
+        return self._journal.write(step.ended(ok=True, result=msgspec.Raw(stored), late=late), *answers, audit=records)
 
     async def _verify(self, step: RunningStep) -> Verdict:
         """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
@@ -607,8 +608,7 @@ class StepRunner:
             record = self._record("ToolInvocation", step, verified=True, happened=False, evidence=VERIFIED)
             fault = Fault.of("TOOL_EXECUTION_FAILED", "verify found that it did not happen")
             answers = answers_to(self._memory, step.key, happened=False, result=b"null")
-            ended = self._end_of(step, fault, evidence=VERIFIED)
-            await self._journal.write(ended, *answers, audit=(record,))
+            await self._journal.write(self._end_of(step, fault, evidence=VERIFIED), *answers, audit=(record,))
         return verdict
 
     async def _failed(

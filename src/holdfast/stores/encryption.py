@@ -29,7 +29,7 @@ from holdfast.stores import errors
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import FINAL, KEYS, Commit, NewSession, SessionState
 from holdfast.stores.redaction import SEALED, WRAPPED, Mask, prepared
-from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES, work_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -49,8 +49,12 @@ if TYPE_CHECKING:
         Receipt,
         SessionRecord,
         StoredClaim,
+        WorkItem,
+        WorkStatus,
+        WorkWanted,
     )
     from holdfast.stores.store import Store
+    from holdfast.stores.wakeups import Follower
 
     Key: TypeAlias = bytes | str | Callable[[], bytes | str]
 
@@ -309,6 +313,43 @@ class EncryptedStore:
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         """Wait until the session's log has entries after `after`, for at most `seconds`; return whether it has."""
         return await self.inner.changed(session, after, seconds)
+
+    async def claim_work(self, wanted: WorkWanted) -> list[WorkItem]:
+        """Claim work items that are due, the most important first."""
+        return await work_store(self.inner).claim_work(wanted)
+
+    async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
+        """Give back claimed items, by session and claim; with `due` they wait until then."""
+        await work_store(self.inner).free_work(claims, due=due)
+
+    async def next_work(self, queues: Sequence[str]) -> float | None:
+        """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
+        return await work_store(self.inner).next_work(queues)
+
+    async def work(
+        self,
+        session: str | None = None,
+        *,
+        statuses: Sequence[WorkStatus] = (),
+        queue: str | None = None,
+        after: str = "",
+        limit: int = PAGE_ENTRIES,
+    ) -> list[WorkItem]:
+        """Return the work item of a session, or a page of all of them in the order of their sessions."""
+        inner = work_store(self.inner)
+        return await inner.work(session, statuses=statuses, queue=queue, after=after, limit=limit)
+
+    async def pause_work(self, queue: str, *, paused: bool) -> None:
+        """Let no item of a queue begin, or let them begin again."""
+        await work_store(self.inner).pause_work(queue, paused=paused)
+
+    async def paused_work(self) -> list[str]:
+        """Return the queues that are paused."""
+        return await work_store(self.inner).paused_work()
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        return work_store(self.inner).follow_work()
 
     async def rekey(self) -> Rekeyed:
         """Wrap every data key with the current key; return what was done. No entry is written anew.

@@ -13,7 +13,7 @@ from holdfast.stores.records import FINAL, INTERNAL, SessionState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.stores.records import Commit
+    from holdfast.stores.records import Commit, WorkChange
 
 
 def admit(commit: Commit, state: str, fence: int, top: int) -> None:
@@ -72,6 +72,14 @@ def held_by(session: str, owner: str, left: float) -> HoldfastError:
     message = f"Session '{session}' is owned by {owner} for another {max(left, 0.0):.1f} s"
     context = {"session_id": session, "owner": owner}
     return HoldfastError(Fault.of("SESS_LEASE_LOST", message, retry_after=max(left, 0.0), context=context))
+
+
+def not_in_status(session: str, status: str | None, change: WorkChange) -> HoldfastError:
+    """Return SESS_ILLEGAL_TRANSITION: a work item is not in a status in which it may be changed so."""
+    found = "no work item" if status is None else status
+    message = f"Session '{session}' is {found}, and cannot become {change.status}"
+    context = {"session_id": session, "from_state": found, "to_state": change.status}
+    return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
 
 
 def reserved(session: str) -> InvalidError:

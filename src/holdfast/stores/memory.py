@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -26,22 +26,25 @@ from holdfast.stores.records import (
     Entry,
     Lease,
     NewAudit,
+    NewWork,
     Receipt,
     SessionRecord,
     SessionState,
     StoredClaim,
+    WorkItem,
     check_name,
+    may_be_claimed,
 )
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
-from holdfast.stores.wakeups import Wakeups
+from holdfast.stores.wakeups import WORK, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import Claim
+    from holdfast.stores.records import Claim, WorkQueue, WorkStatus, WorkWanted
     from holdfast.stores.wakeups import Follower
 
 KEPT_CLAIMS = 1_000
@@ -51,10 +54,12 @@ KEPT_CLAIMS = 1_000
 class _Kept:
     """One session with its log."""
 
-    __slots__ = ("checkpoint", "claims", "end", "entries", "head", "record")
+    __slots__ = ("checkpoint", "claimed_until", "claims", "end", "entries", "head", "record", "work")
 
     def __init__(self, record: SessionRecord) -> None:
         self.record = record
+        self.work: WorkItem | None = None
+        self.claimed_until = 0.0
         self.entries: list[Entry] = []
         self.head = GENESIS
         """The hash of the last entry."""
@@ -62,6 +67,12 @@ class _Kept:
         self.checkpoint: Checkpoint | None = None
         self.end = 0.0
         """When its lease ends, by the clock that decides about it."""
+
+
+class _Item(_Kept):
+    """A session that is a work item, for type checkers."""
+
+    work: WorkItem
 
 
 class MemoryStore:
@@ -80,6 +91,9 @@ class MemoryStore:
         """Knows the secrets that may not be stored."""
         self._sessions: dict[str, _Kept] = {}
         self._chains: dict[str, list[AuditRecord]] = {}
+        self._paused: set[str] = set()
+        self._free_at: dict[str, float] = {}
+        """When the next item of a queue with a rate may begin."""
         self._wakeups = Wakeups()
         self._lock = threading.Lock()
         self._id = f"memory-{secrets.token_hex(8)}"
@@ -133,8 +147,13 @@ class MemoryStore:
         if commit.claim is not None and (known := _known(kept, commit.claim)) is not None:
             return known
         errors.check_checkpoint(commit, record.top + len(commit.entries))
+        may_change = _may_change(kept, commit)
         # Times of a log never run backwards, even if the clock does.
         receipt = self._write(kept, commit, max(now, record.last_at))
+        if may_change:
+            kept.work = _changed_work(kept, commit, record.top, receipt.at)
+            if may_be_claimed(commit.work):
+                self._wakeups.wake((WORK,))
         # Add the session only now, because a rejected commit must not create a session.
         self._sessions[commit.session] = kept
         self._wakeups.grew({commit.session: receipt.top})
@@ -266,6 +285,96 @@ class MemoryStore:
         """Return what waits for the log of a session again and again."""
         return self._wakeups.follow(session)
 
+    async def claim_work(self, wanted: WorkWanted) -> list[WorkItem]:
+        """Claim work items that are due, the most important first."""
+        now, found = self._wall(), list[WorkItem]()
+        for kept in self._items():
+            if kept.work.status == "waiting" and kept.work.due is not None and kept.work.due <= now:
+                kept.work = msgspec.structs.replace(kept.work, status="ready")
+        for queue in wanted.queues:
+            items = [kept for kept in self._items() if kept.work.queue == queue.name]
+            most = self._room(queue, wanted.limit - len(found), items, now)
+            ready = [kept for kept in items if kept.work.status == "ready" and _program(kept.work) in wanted.programs]
+            for kept in sorted(ready, key=lambda kept: (-kept.work.priority, kept.work.due))[: max(0, most)]:
+                starts, kept.claimed_until = kept.work.starts + 1, now + wanted.ttl
+                kept.work = msgspec.structs.replace(kept.work, status="running", claim=wanted.claim, starts=starts)
+                found.append(self._shown_work(kept))
+                if queue.per_second:
+                    self._free_at[queue.name] = (
+                        max(self._free_at.get(queue.name, 0.0), now - 1.0) + 1 / queue.per_second
+                    )
+        return found
+
+    def _room(self, queue: WorkQueue, most: int, items: list[_Item], now: float) -> int:
+        """Return how many items of a queue may begin now."""
+        if queue.name in self._paused:
+            return 0
+        if queue.concurrency is not None:
+            most = min(most, queue.concurrency - sum(kept.work.status == "running" for kept in items))
+        if queue.per_second is not None:
+            unused = min(1.0, now - self._free_at.get(queue.name, 0.0))
+            most = min(most, 0 if unused < 0 else max(1, int(unused * queue.per_second)))
+        return most
+
+    async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
+        """Give back claimed items, by session and claim; with `due` they wait until then."""
+        given = set(claims)
+        for kept in self._items():
+            if kept.work.status == "running" and (kept.work.session, kept.work.claim) in given:
+                status: WorkStatus = "ready" if due is None else "waiting"
+                at = kept.work.due if due is None else due
+                kept.work = msgspec.structs.replace(kept.work, status=status, due=at, claim=None)
+
+    async def next_work(self, queues: Sequence[str]) -> float | None:
+        """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
+        items = [kept.work for kept in self._items() if kept.work.due is not None]
+        due = [
+            item.due for item in items if item.status == "waiting" or (item.status == "ready" and item.queue in queues)
+        ]
+        return max(0.0, min(at for at in due if at is not None) - self._wall()) if due else None
+
+    async def work(
+        self,
+        session: str | None = None,
+        *,
+        statuses: Sequence[WorkStatus] = (),
+        queue: str | None = None,
+        after: str = "",
+        limit: int = PAGE_ENTRIES,
+    ) -> list[WorkItem]:
+        """Return the work item of a session, or a page of all of them in the order of their sessions."""
+        if session is not None:
+            check_name("session", session)
+        items = sorted((self._shown_work(kept) for kept in self._items()), key=lambda item: item.session)
+        found = [item for item in items if (item.session > after if session is None else item.session == session)]
+        found = [item for item in found if not statuses or item.status in statuses]
+        return [item for item in found if queue is None or item.queue == queue][:limit]
+
+    async def pause_work(self, queue: str, *, paused: bool) -> None:
+        """Let no item of a queue begin, or let them begin again."""
+        (self._paused.add if paused else self._paused.discard)(queue)
+        self._wakeups.wake((WORK,))
+
+    async def paused_work(self) -> list[str]:
+        """Return the queues that are paused."""
+        return sorted(self._paused)
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        return self._wakeups.follow(WORK)
+
+    def _items(self) -> list[_Item]:
+        found: Any = [kept for kept in self._sessions.values() if kept.work is not None]
+        items: list[_Item] = found
+        return items
+
+    def _shown_work(self, kept: _Item) -> WorkItem:
+        claim_left = 0.0 if kept.work.claim is None else kept.claimed_until - self._wall()
+        left = max(0.0, self._left(kept))
+        return msgspec.structs.replace(
+            kept.work, claim_left=claim_left, top=kept.record.top, owner=kept.record.owner, lease_left=left
+        )
+
     def _kept(self, session: str) -> _Kept:
         check_name("session", session)
         kept = self._sessions.get(session)
@@ -358,6 +467,66 @@ class MemoryStore:
 
     def _shown(self, kept: _Kept) -> SessionRecord:
         return msgspec.structs.replace(kept.record, lease_left=max(0.0, self._left(kept)))
+
+
+def _program(item: WorkItem) -> tuple[str, str]:
+    return item.program, item.version
+
+
+def _may_change(kept: _Kept, commit: Commit) -> bool:
+    """Whether the commit's change of a work item is to be made. Raise if it must be, and may not."""
+    change = commit.work
+    if change is None or isinstance(change, NewWork):
+        return change is not None
+    status = None if kept.work is None else kept.work.status
+    may = status is not None and (not change.only or status in change.only)
+    if change.must and not may:
+        raise errors.not_in_status(kept.record.id, status, change)
+    return may
+
+
+def _changed_work(kept: _Kept, commit: Commit, top: int, at: float) -> WorkItem:
+    """Return the work item of a session after a commit. `top` is the end of the log before it."""
+    match commit.work:
+        case NewWork() as new:
+            begins = new.due is None or new.due <= at
+            return WorkItem(
+                session=kept.record.id,
+                program=new.program,
+                version=new.version,
+                queue=new.queue,
+                tenant=new.tenant,
+                priority=new.priority,
+                status="ready" if begins else "waiting",
+                due=at if begins else new.due,
+                added=at,
+                failures=0,
+                starts=0,
+                cancel=False,
+                claim=None,
+                claim_left=0.0,
+                code="",
+            )
+        case change:
+            assert change is not None
+            assert kept.work is not None
+            if change.status == "running":
+                return msgspec.structs.replace(kept.work, cancel=bool(change.cancel))
+            waits = change.status == "waiting" and (change.seen is None or top <= change.seen)
+            status: WorkStatus = "ready" if change.status == "waiting" and not waits else change.status
+            was = kept.work.due
+            # What was due before keeps its place.
+            place = was if status == "ready" and was is not None and was < at else at
+            return msgspec.structs.replace(
+                kept.work,
+                status=status,
+                due=change.due if waits else place,
+                failures=kept.work.failures if change.failures is None else change.failures,
+                starts=0,
+                cancel=kept.work.cancel if change.cancel is None else change.cancel,
+                claim=None,
+                code=change.code,
+            )
 
 
 def _stored(key: tuple[str, str], body_hash: bytes, receipt: Receipt) -> StoredClaim:

@@ -209,6 +209,110 @@ class NewSession(_Value, frozen=True):
     """JSON: what the session was started with."""
 
 
+WorkStatus: TypeAlias = Literal["ready", "running", "waiting", "paused", "done", "failed", "cancelled"]
+"""`ready`: a worker may claim it. `waiting`: for a time, a signal or an answer. `failed`: a dead letter. The last three but one are final."""
+
+
+class NewWork(_Value, frozen=True):
+    """Makes a session a work item, which workers claim: `NewWork(program="program refund")`. Its input is in the log."""
+
+    program: str
+    """The name of the program that finishes it."""
+    version: str = ""
+    queue: str = "default"
+    tenant: str = ""
+    """Whose work it is. Tenants of a queue take turns."""
+    priority: int = 0
+    """Higher ones are claimed first."""
+    due: float | None = None
+    """When it may begin (wall clock); None: at once."""
+
+
+class WorkChange(_Value, frozen=True):
+    """Changes a work item: `WorkChange(status="waiting", due=time.time() + 60)`. A session that is none is not changed."""
+
+    status: WorkStatus
+    only: tuple[WorkStatus, ...] = ()
+    """The statuses in which it may be; empty means any. In another one nothing is changed."""
+    must: bool = False
+    """Raise SESS_ILLEGAL_TRANSITION, and write nothing of the commit, if it is in another one, or if the session is none."""
+    due: float | None = None
+    """When it is claimed again, of one that waits; None: not before somebody wakes it."""
+    failures: int | None = None
+    """How many attempts in a row have failed; None: as before."""
+    code: str = ""
+    """The code of the last failure."""
+    cancel: bool | None = None
+    """Whether its worker is to end it; None: as before."""
+    seen: int | None = None
+    """The end of the log as its program knew it. If the log has grown since then by another writer, one that waits becomes `ready`: what it waits for may be there."""
+
+
+WAKE = WorkChange(status="ready", only=("waiting",))
+"""Lets an item that waits go on: what it waits for may be in the log now."""
+
+
+CLOSED_WORK = WorkChange(status="cancelled", only=("ready", "running", "waiting", "paused", "failed"))
+"""Ends the item of a session that is closed before its program has ended."""
+
+
+def may_be_claimed(work: NewWork | WorkChange | None) -> bool:
+    """Whether workers had better look for work after a commit with this part."""
+    return isinstance(work, NewWork) or (work is not None and work.status in ("ready", "waiting"))
+
+
+class WorkQueue(_Value, frozen=True):
+    """A queue from which a worker claims, and what holds for all its workers together."""
+
+    name: str
+    concurrency: int | None = None
+    """The most items that run at once; None: no limit."""
+    per_second: float | None = None
+    """The most items that begin in a second; None: no limit."""
+
+
+class WorkWanted(_Value, frozen=True):
+    """What a worker claims."""
+
+    claim: str
+    """A name for this claim that no other claim has."""
+    ttl: float
+    """Seconds in which the worker takes the sessions' leases. Later other workers may claim the items."""
+    programs: tuple[tuple[str, str], ...]
+    """Names and versions of the programs that the worker knows."""
+    queues: tuple[WorkQueue, ...]
+    limit: int
+    """The most items."""
+
+
+class WorkItem(_Value, frozen=True):
+    """A work item as it is in the store, without its input."""
+
+    session: str
+    program: str
+    version: str
+    queue: str
+    tenant: str
+    priority: int
+    status: WorkStatus
+    due: float | None
+    added: float
+    failures: int
+    starts: int
+    """How often it was claimed since it last stopped in order."""
+    cancel: bool
+    claim: str | None
+    claim_left: float
+    """Seconds that its worker has left to take the lease of the session; 0 or less: it has none."""
+    code: str
+    top: int = 0
+    """The last offset of the session's log."""
+    owner: str | None = None
+    """The owner of the session's lease."""
+    lease_left: float = 0.0
+    """Seconds that the lease has left; 0 or less: it has ended."""
+
+
 class Commit(_Value, frozen=True):
     """What to write in one transaction.
 
@@ -237,6 +341,8 @@ class Commit(_Value, frozen=True):
     audit: tuple[NewAudit, ...] = ()
     chain: str = ""
     """The audit chain for `audit`; by default the session's own."""
+    work: NewWork | WorkChange | None = None
+    """Make the session a work item, or change the one that it is. `NewWork` only with `create`."""
 
 
 class Receipt(_Value, frozen=True):

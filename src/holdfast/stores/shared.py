@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from holdfast.faults import HoldfastError
 from holdfast.runtime.shield import run_to_end
+from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import AsyncIterator, Hashable
 
     from holdfast.stores.store import Store
 
@@ -63,6 +66,19 @@ async def join(store: Store) -> Store:
         await run_to_end(_end_use(here, place, shared))
         raise
     return shared.store
+
+
+@asynccontextmanager
+async def opened(store: Store | str | Path | None) -> AsyncIterator[Store]:
+    """An open store as it is; one that is given by its address (None: the default one) is opened, and shared with the sessions here."""
+    if store is not None and not isinstance(store, (str, Path)):
+        yield store
+        return
+    joined = await join(open_store(store))
+    try:
+        yield joined
+    finally:
+        await leave(joined)
 
 
 async def leave(store: Store) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from holdfast.faults import InvalidError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
         SessionRecord,
         SessionState,
         StoredClaim,
+        WorkItem,
+        WorkStatus,
+        WorkWanted,
     )
+    from holdfast.stores.wakeups import Follower
 
 PAGE_ENTRIES = 1_000
 """The most items that one read returns."""
@@ -136,6 +142,57 @@ class Store(Protocol):
         The result is only a hint. Read the log to be sure.
         """
         ...
+
+
+class WorkStore(Store, Protocol):
+    """A store that also keeps work items, which workers claim. `Commit.work` makes and changes them."""
+
+    async def claim_work(self, wanted: WorkWanted) -> list[WorkItem]:
+        """Claim work items that are due, the most important first. No other call returns them until the claim has ended."""
+        ...
+
+    async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
+        """Give back claimed items, by session and claim; with `due` they wait until then. What is not claimed so is left alone."""
+        ...
+
+    async def next_work(self, queues: Sequence[str]) -> float | None:
+        """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
+        ...
+
+    async def work(
+        self,
+        session: str | None = None,
+        *,
+        statuses: Sequence[WorkStatus] = (),
+        queue: str | None = None,
+        after: str = "",
+        limit: int = PAGE_ENTRIES,
+    ) -> list[WorkItem]:
+        """Return the work item of a session, or a page of all of them in the order of their sessions."""
+        ...
+
+    async def pause_work(self, queue: str, *, paused: bool) -> None:
+        """Let no item of a queue begin, or let them begin again."""
+        ...
+
+    async def paused_work(self) -> list[str]:
+        """Return the queues that are paused."""
+        ...
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        ...
+
+
+def work_store(store: Store) -> WorkStore:
+    """Return a store as one that keeps work items; raise `InvalidError` if it keeps none."""
+    if not callable(getattr(store, "claim_work", None)):
+        raise InvalidError.saying(
+            "store", "a store that keeps work items, such as SqliteStore or PostgresStore", type(store).__name__
+        )
+    kept: Any = store
+    found: WorkStore = kept
+    return found
 
 
 def submits(store: Store) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from holdfast.stores.records import SessionRecord
     from holdfast.stores.store import Store
 
+WORK = "holdfast-work"
+"""What workers wait for, in place of a session: work that may be claimed."""
+
 
 class Wakeups:
     """The tasks that wait, by session, in any number of event loops. `on_wait` is called when one begins to wait."""

@@ -22,6 +22,7 @@ from holdfast.sessions.questions.question import (
     question_of,
 )
 from holdfast.stores import Claim, Commit
+from holdfast.stores.records import WAKE
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
@@ -95,6 +96,7 @@ async def answer(
         entries=(new_entry(answered, fresh_id()),),
         claim=claim_of(question, given),
         audit=(audit_of(question, answered),),
+        work=WAKE,
     )
     try:
         await store.commit(commit)

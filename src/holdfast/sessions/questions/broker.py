@@ -240,6 +240,9 @@ class QuestionBroker:
         until = question.expires_at
         if until is None and expires is not None:
             until = self._now() + expires
+        if self._journal.parks and not self._interactors and until is not None and until > self._now():
+            # A worker runs the program again when the answer is there, or the time is over.
+            raise self._nobody(question)
         with WAITING.get()():
             answered, value = await self._race(question, until)
         if answered.outcome == "timeout":

@@ -29,12 +29,12 @@ from holdfast.stores.postgres.lanes import LaneJob
 from holdfast.stores.postgres.notifications import Listener, Notifier
 from holdfast.stores.postgres.renewals import Renewals
 from holdfast.stores.postgres.tables import DIALECT, EPOCH, migrate, note_epoch
-from holdfast.stores.records import Commit, Lease, Receipt, check_name
+from holdfast.stores.records import Commit, Lease, Receipt, check_name, may_be_claimed
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.sql import commits, leases
 from holdfast.stores.sql.query import Query
 from holdfast.stores.sql.store import SqlStore
-from holdfast.stores.wakeups import Wakeups
+from holdfast.stores.wakeups import WORK, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
     from holdfast.stores.sql.query import Script
+    from holdfast.stores.wakeups import Follower
 
 T = TypeVar("T")
 _POLL_S, _POOLED_POLL_S = 5.0, 1.0
@@ -215,6 +216,8 @@ class PostgresStore(SqlStore):
         elif job.error is None and ready.session is not None:
             self._wakeups.wake((ready.session,))
             self._notifier.notify(ready.session)
+            if may_be_claimed(ready.work):
+                self._work_changed()
 
     def _acquisition(self, session: str, owner: str, ttl: float, now: leases.Instant) -> Script[Lease]:
         lease = yield from super()._acquisition(session, owner, ttl, now)
@@ -232,6 +235,14 @@ class PostgresStore(SqlStore):
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         look = (_POOLED_POLL_S if self.is_pooled else _POLL_S) if self._poll is None else self._poll
         return await self._wakeups.beyond(session, after, seconds, self.session, look=look)
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        return self._wakeups.follow(WORK)
+
+    def _work_changed(self) -> None:
+        self._wakeups.wake((WORK,))
+        self._notifier.notify(WORK)
 
     def _opened(self) -> Engine:
         if self._engine is None:

@@ -69,6 +69,7 @@ def is_plain(commit: Commit, *, may_claim: bool = False) -> bool:
         and (may_claim or commit.claim is None)
         and commit.checkpoint is None
         and commit.manifest is None
+        and commit.work is None
         and not (commit.audit and commit.chain)
     )
 

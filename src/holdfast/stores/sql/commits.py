@@ -11,6 +11,7 @@ from holdfast.stores.chain import GENESIS, entry_hash, link, session_chain, snap
 from holdfast.stores.records import Checkpoint, Commit, Receipt, SessionState
 from holdfast.stores.sql.batch import KNOWN, repeated
 from holdfast.stores.sql.query import Many, Query, Script
+from holdfast.stores.sql.work import admit_change, write_work
 
 if TYPE_CHECKING:
     from holdfast.stores.records import NewAudit, NewCheckpoint
@@ -59,11 +60,15 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         at = max(now, last_at)
     receipt = Receipt(first=top + 1 if commit.entries else 0, top=top + len(commit.entries), at=at, epoch=epoch)
     errors.check_checkpoint(commit, receipt.top)
+    # Before anything is written, because it may raise.
+    may_change = commit.work is not None and (yield from admit_change(commit, key, lock))
     if commit.claim is not None:
         known = yield from _claim(commit, key, receipt)
         if known is not None:
             return known
     yield from _write(commit, key, (state, GENESIS if head is None else bytes(head)), receipt, lock)
+    if commit.work is not None and may_change:
+        yield from write_work(commit.work, key, top, receipt.at)
     return (
         receipt if commit.claim is None else msgspec.structs.replace(receipt, result=msgspec.Raw(commit.claim.result))
     )

@@ -56,6 +56,6 @@ def remove_script(session: str, lock: str = "") -> Script[None]:
         raise errors.missing(session)
     key, state = rows[0][:2]
     errors.admit_removal(session, state)
-    for table in ("entry", "checkpoint", "inbox"):
+    for table in ("entry", "checkpoint", "inbox", "work"):
         yield Query(f"DELETE FROM {table} WHERE session = ?", (key,))  # noqa: S608 - constants only
     yield Query("DELETE FROM session WHERE key = ?", (key,))

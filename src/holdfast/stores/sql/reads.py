@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.stores import errors
 from holdfast.stores.sql import rows as to
 from holdfast.stores.sql.query import Query
+from holdfast.stores.sql.work import ITEM, item_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
+    from holdfast.stores.records import (
+        AuditRecord,
+        Checkpoint,
+        Entry,
+        SessionRecord,
+        SessionState,
+        StoredClaim,
+        WorkItem,
+        WorkStatus,
+    )
     from holdfast.stores.sql.leases import Instant
     from holdfast.stores.sql.query import Script
 
@@ -118,6 +128,45 @@ def orphans_script() -> Script[list[AuditRecord]]:
         (),
     )
     return [to.audit_record("", row) for row in rows]
+
+
+def next_work_script(queues: Sequence[str], instant: Callable[[float], Instant], clock: str) -> Script[float | None]:
+    found = yield Query(
+        f"SELECT {clock}, MIN(due) FROM work WHERE status = 'ready' AND queue IN ({', '.join('?' * len(queues))})"  # noqa: S608 - constants only
+        f" UNION ALL SELECT {clock}, MIN(due) FROM work WHERE status = 'waiting'",
+        tuple(queues),
+    )
+    left = [due - instant(now).wall for now, due in found if due is not None]
+    return max(0.0, min(left)) if left else None
+
+
+def work_where(
+    session: str | None, statuses: Sequence[WorkStatus], queue: str | None, after: str
+) -> tuple[str, list[str]]:
+    """Return the condition for the work item of a session, or for those after one, and its arguments."""
+    where, args = ("s.name = ?", [session]) if session is not None else ("s.name > ?", [after])
+    if statuses:
+        # As constants, so that the index of the items that run serves.
+        where += f" AND w.status IN ({', '.join(repr(str(status)) for status in statuses)})"
+    if queue is not None:
+        where += " AND w.queue = ?"
+        args.append(queue)
+    return where, args
+
+
+def work_script(
+    where: str, args: tuple[Any, ...], instant: Callable[[float], Instant], clock: str
+) -> Script[list[WorkItem]]:
+    rows = yield Query(
+        f"SELECT {clock}, {ITEM} FROM work w JOIN session s ON s.key = w.session WHERE {where} ORDER BY s.name LIMIT ?",  # noqa: S608 - constants only
+        args,
+    )
+    return [item_of(row, instant(now)) for now, *row in rows]
+
+
+def paused_work_script() -> Script[list[str]]:
+    rows = yield Query("SELECT name FROM work_queue WHERE paused <> 0 ORDER BY name")
+    return [name for (name,) in rows]
 
 
 def _key(session: str) -> Script[int]:

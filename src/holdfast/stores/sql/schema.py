@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 
 
 class SqlDialect(NamedTuple):
@@ -25,7 +25,7 @@ class SqlDialect(NamedTuple):
 
 def migrations(dialect: SqlDialect) -> dict[int, tuple[str, ...]]:
     """Return the statements that lead to each version from the version before it."""
-    steps = {1: _FIRST, 2: _SECOND}
+    steps = {1: _FIRST, 2: _SECOND, 3: _THIRD}
     return {
         version: tuple(statement.format_map(dialect._asdict()) for statement in step) for version, step in steps.items()
     }
@@ -108,4 +108,34 @@ _SECOND = (
     "ALTER TABLE session ADD COLUMN lease_end {real}",
     "ALTER TABLE entry ADD COLUMN hash {blob}",
     "ALTER TABLE checkpoint ADD COLUMN hash {blob}",
+)
+
+# Version 3: sessions that workers claim.
+_THIRD = (
+    """CREATE TABLE work (
+        session {integer} PRIMARY KEY,
+        program {text} NOT NULL,
+        version {text} NOT NULL,
+        queue {text} NOT NULL,
+        tenant {text} NOT NULL,
+        priority {integer} NOT NULL,
+        status {text} NOT NULL,
+        due {real},
+        added {real} NOT NULL,
+        failures {integer} NOT NULL DEFAULT 0,
+        starts {integer} NOT NULL DEFAULT 0,
+        cancel {integer} NOT NULL DEFAULT 0,
+        claim {text},
+        claim_until {real},
+        code {text} NOT NULL DEFAULT ''
+    )""",
+    # Partial, so that what has ended costs the workers nothing.
+    "CREATE INDEX work_ready ON work (queue, priority DESC, due) WHERE status = 'ready'",
+    "CREATE INDEX work_waiting ON work (due) WHERE status = 'waiting'",
+    "CREATE INDEX work_running ON work (queue) WHERE status = 'running'",
+    """CREATE TABLE work_queue (
+        name {text} PRIMARY KEY,
+        paused {integer} NOT NULL DEFAULT 0,
+        free_at {real} NOT NULL DEFAULT 0
+    ) {clustered}""",
 )

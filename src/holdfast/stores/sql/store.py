@@ -6,13 +6,24 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from holdfast.stores.records import Lease, check_name
-from holdfast.stores.sql import deletion, leases, reads
+from holdfast.stores.sql import deletion, leases, reads, work
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.wakeups import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
+    from holdfast.stores.records import (
+        AuditRecord,
+        Checkpoint,
+        Entry,
+        SessionRecord,
+        SessionState,
+        StoredClaim,
+        WorkItem,
+        WorkStatus,
+        WorkWanted,
+    )
     from holdfast.stores.sql.query import Script
 
 T = TypeVar("T")
@@ -38,6 +49,10 @@ class SqlStore(ABC):
     @abstractmethod
     def _instant(self, server: float) -> leases.Instant:
         """Return the time at which leases are judged, from the server's time."""
+
+    @abstractmethod
+    def _work_changed(self) -> None:
+        """Wake the workers that wait for work."""
 
     @property
     def id(self) -> str:
@@ -81,6 +96,42 @@ class SqlStore(ABC):
         """Return a page of a session's claims, after the client and id `after`."""
         check_name("session", session)
         return await self._read(lambda: reads.claims_script(session, after, limit))
+
+    async def next_work(self, queues: Sequence[str]) -> float | None:
+        """Return in how many seconds an item of these queues is due, or any that waits for a time; None: none is."""
+        return await self._read(lambda: reads.next_work_script(queues, self._instant, self._server_time))
+
+    async def work(
+        self,
+        session: str | None = None,
+        *,
+        statuses: Sequence[WorkStatus] = (),
+        queue: str | None = None,
+        after: str = "",
+        limit: int = PAGE_ENTRIES,
+    ) -> list[WorkItem]:
+        """Return the work item of a session, or a page of all of them in the order of their sessions."""
+        if session is not None:
+            check_name("session", session)
+        where, args = reads.work_where(session, statuses, queue, after)
+        return await self._read(lambda: reads.work_script(where, (*args, limit), self._instant, self._server_time))
+
+    async def paused_work(self) -> list[str]:
+        """Return the queues that are paused."""
+        return await self._read(reads.paused_work_script)
+
+    async def claim_work(self, wanted: WorkWanted) -> list[WorkItem]:
+        """Claim work items that are due, the most important first."""
+        return await self._write(WORK, lambda now: work.claim_script(wanted, now, self._row_lock))
+
+    async def free_work(self, claims: Sequence[tuple[str, str]], *, due: float | None = None) -> None:
+        """Give back claimed items, by session and claim; with `due` they wait until then."""
+        await self._write(WORK, lambda _: work.free_script(claims, due))
+
+    async def pause_work(self, queue: str, *, paused: bool) -> None:
+        """Let no item of a queue begin, or let them begin again."""
+        await self._write(WORK, lambda _: work.pause_script(queue, paused=paused))
+        self._work_changed()
 
     async def orphans(self) -> list[AuditRecord]:
         """Return the first record of each audit chain whose own row is gone."""

@@ -17,6 +17,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
+from holdfast.stores.records import may_be_claimed
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.sql import leases
 from holdfast.stores.sql.store import SqlStore
@@ -26,7 +27,7 @@ from holdfast.stores.sqlite.open_file import OpenFile, ReadFile
 from holdfast.stores.sqlite.tables import run_script
 from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.writer import WriteJob, Writer
-from holdfast.stores.wakeups import Wakeups
+from holdfast.stores.wakeups import WORK, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -134,6 +135,8 @@ class SqliteStore(SqlStore):
         begun: asyncio.Future[Receipt] = self._in_use().do(
             WriteJob(None, ready.session, ready, asyncio.get_running_loop())
         )
+        if may_be_claimed(ready.work):
+            begun.add_done_callback(lambda _: self._wakeups.wake((WORK,)))
         return begun
 
     async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
@@ -173,6 +176,14 @@ class SqliteStore(SqlStore):
         """Return what waits for the log of a session again and again, without reading the file each time."""
         self._to_read()
         return self._wakeups.follow(session)
+
+    def follow_work(self) -> Follower:
+        """Return what waits for work again and again."""
+        self._to_read()
+        return self._wakeups.follow(WORK)
+
+    def _work_changed(self) -> None:
+        self._wakeups.wake((WORK,))
 
     def _open(self) -> None:
         try:

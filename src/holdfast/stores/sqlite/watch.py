@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.stores.records import MAX_OFFSET
+from holdfast.stores.wakeups import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.5
 """How often the file is looked at."""
+_LOOK_FOR_WORK_S = 0.05
+"""The same while a worker waits for work of other processes."""
 _TOPS = "SELECT name, top FROM session WHERE name IN (SELECT value FROM json_each(?))"
 
 
@@ -60,7 +63,7 @@ class Watch:
             thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(_LOOK_S):
+        while not self._stopped.wait(_LOOK_FOR_WORK_S if WORK in self._wakeups.waiting else _LOOK_S):
             if self._is_over():
                 return
             # After an error each waiting task reads the file at the end of its wait, and reports the error.
@@ -75,7 +78,7 @@ class Watch:
             return
         waiting = self._wakeups.waiting
         tops: dict[str, int] = dict(connection.execute(_TOPS, (json.dumps(waiting),)))
-        # What was not looked at before may have changed, too.
+        # What was not looked at before may have changed, too. So may work, which has no log.
         moved = [session for session in waiting if tops.get(session) != self._tops.get(session, -1)]
         self._version, self._tops = version, tops
         self._wakeups.grew({session: tops.get(session, MAX_OFFSET) for session in moved})

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.sessions.later import Origin
 
-__all__ = ["WorkflowFunction", "workflow"]
+__all__ = ["WorkflowCall", "WorkflowFunction", "workflow"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,13 +87,36 @@ class WorkflowFunction(Generic[P, T]):
         `holdfast.sessions.run_due`; `OutcomeUnknownError` if an unsafe step was cut off and may have happened; and `InvalidError` for
         arguments or a result that cannot be stored.
         """
-        bound = self._inputs.bind(*args, **kwargs)
-        bound.apply_defaults()
-        inputs = {name: codec.plain(value, f"{self.name}: {name}") for name, value in bound.arguments.items()}
+        bound = self._bound(*args, **kwargs)
+        inputs = self._plain(bound)
         if not isinstance(session, str):
             return await self._run(session, inputs, bound)
         async with Session.open(session) as opened:
             return await self._run(opened, inputs, bound)
+
+    def given(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowCall[T]:
+        """Return it with arguments, to be run elsewhere: `await submit(review.given(12, depth=2))`.
+
+        Raises `InvalidError` for arguments that do not fit, or cannot be stored.
+        """
+        try:
+            bound = self._bound(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidError.saying(self.run_name, f"arguments for {self._inputs}", str(error)) from error
+        return WorkflowCall(self, self._plain(bound))
+
+    @property
+    def returns(self) -> Any:
+        """The declared type of the result; Any if there is none."""
+        return self._returns
+
+    def _bound(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+        bound = self._inputs.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound
+
+    def _plain(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        return {name: codec.plain(value, f"{self.name}: {name}") for name, value in bound.arguments.items()}
 
     async def resume(self, session: Session, inputs: Any) -> T:
         """Go on with a run that was begun in a session; `inputs` are its arguments as JSON values, by name.
@@ -145,6 +168,14 @@ class WorkflowFunction(Generic[P, T]):
         required = [each.name for each in self._inputs.parameters.values() if each.default is each.empty]
         schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
         return schema | ({"$defs": definitions} if definitions else {})
+
+
+class WorkflowCall(Generic[T]):
+    """A workflow and its arguments as JSON values, by name. `WorkflowFunction.given` makes it."""
+
+    def __init__(self, workflow: WorkflowFunction[..., T], inputs: dict[str, Any]) -> None:
+        self.workflow = workflow
+        self.inputs = inputs
 
 
 @overload
