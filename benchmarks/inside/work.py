@@ -145,6 +145,7 @@ class Dbos:
         from dbos import DBOS
 
         DBOS(config=_config(url))
+
         @DBOS.step()
         async def now():
             return time.time()
