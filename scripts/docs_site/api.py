@@ -103,6 +103,7 @@ MODULES = {
         "holdfast.testing",
         "holdfast.testing.crashtest",
         "holdfast.testing.postgres",
+        "holdfast.testing.redis",
         "holdfast.testing.provider",
         "holdfast.testing.proxy",
         "holdfast.testing.stores",
