@@ -185,6 +185,16 @@ def test_a_replica_and_scripts_forbidden_and_eviction():
         admin.execute_command("ACL", "SETUSER", "default", "-@scripting", "-@pubsub")
         engine = redis.open_state(server.url, "x")
         assert patiently(engine, "provider:claude", count) == 1
+        admin.execute_command(
+            *("ACL", "SETUSER", "app", "on", ">pw", "~hf1:{x:*", "+@read", "+@write", "+@transaction", "+@connection"),
+            *("+time", "+info", "+scan"),
+        )
+        least = redis.open_state(server.url.replace("unix://", "unix://app:pw@"), "x")
+        assert patiently(least, "provider:claude", count) == 2
+        assert set(least.targets()) == {"provider:claude"}
+        assert least.check() == []
+        assert "pw" not in least.place
+        least.close()
         admin.config_set("maxmemory", "100mb")
         admin.config_set("maxmemory-policy", "allkeys-lru")
         assert "allkeys-lru" in engine.check()[0]

@@ -333,6 +333,26 @@ def doctor(as_json: _Json = False) -> None:
     perform(lambda: verb(as_json=as_json))
 
 
+_Shared = Annotated[str | None, typer.Option("--shared", help="The engine; by default that of the settings.")]
+_Namespace = Annotated[str | None, typer.Option("--namespace", help="By default that of the settings.")]
+
+
+@app.command()
+def limits(shared: _Shared = None, namespace: _Namespace = None, as_json: _Json = False) -> None:
+    """Show the limits that several processes keep to together: pace, who waits, what was rejected."""
+    from holdfast.cli.fleet import limits as verb
+
+    perform(lambda: verb(shared, namespace, as_json=as_json))
+
+
+@app.command()
+def circuits(shared: _Shared = None, namespace: _Namespace = None, as_json: _Json = False) -> None:
+    """Show which targets are away for all processes, and which process looks whether they are back."""
+    from holdfast.cli.fleet import circuits as verb
+
+    perform(lambda: verb(shared, namespace, as_json=as_json))
+
+
 policy = typer.Typer(
     cls=CommandGroup, help="Show, check and simulate policies; sum up observe mode.", no_args_is_help=True
 )

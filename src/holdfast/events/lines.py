@@ -52,6 +52,8 @@ from holdfast.events.records import (
     SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
+    SharedStateBack,
+    SharedStateLost,
     StagePostFired,
     StagePreFired,
     StepNotReplayed,
@@ -218,6 +220,8 @@ class LogLines:
             MCPServerDisconnected: (levels.warned, _server_disconnected),
             MCPReconnectAttempt: (levels.step, _server_attempt),
             MCPServerReconnected: (levels.recovered, _server_reconnected),
+            SharedStateLost: (levels.warned, _shared_lost),
+            SharedStateBack: (levels.recovered, _shared_back),
             UserNotified: (levels.failed, _notified),
             OperatorAsked: (levels.failed, _asked),
             SessionTurnStart: (levels.attempt, _turn_started),
@@ -546,6 +550,14 @@ def _server_attempt(event: MCPReconnectAttempt) -> str:
 
 def _server_reconnected(event: MCPServerReconnected) -> str:
     return f"MCP server {event.server} is connected again after {event.after:.1f} s"
+
+
+def _shared_lost(event: SharedStateLost) -> str:
+    return f"shared state at {event.place} is lost ({event.reason}): this process goes on by itself"
+
+
+def _shared_back(event: SharedStateBack) -> str:
+    return f"shared state at {event.place} is back after {event.after:.1f} s"
 
 
 def _gave_up(event: GaveUp) -> str:

@@ -224,12 +224,16 @@ class FleetPace(msgspec.Struct, kw_only=True, omit_defaults=True):
         part = since / self._search_s
         if part <= 1.0:
             return max(SLOWEST_PER_S, self.top * (1.0 + STEP * (2.0 * part - 1.0) ** 3))
-        doubles_in = max(self._search_s / 8.0, RISE_CALLS / self.top)
+        doubles_in = max(self._search_s / 8.0, min(RISE_CALLS, self.weight) / self.top)
         return float(self.top * (1.0 + STEP) * 2.0 ** min((since - self._search_s) / doubles_in, MOST_DOUBLINGS))
 
     @property
     def _search_s(self) -> float:
-        return max(min(LONGEST_SEARCH_S, self.weight / self.top), SHORTEST_SEARCH_S, SEARCH_CALLS / self.top)
+        return max(
+            min(LONGEST_SEARCH_S, self.weight / self.top),
+            SHORTEST_SEARCH_S,
+            min(SEARCH_CALLS, 2.0 * self.weight) / self.top,
+        )
 
     def is_over(self, now: float) -> bool:
         """Whether nobody had to wait for it for a while."""
@@ -242,6 +246,9 @@ class FleetPace(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.short = max(0, self.short + (1 if 0 < calls < FEW else -1))
         if calls <= 0:
             self.pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, self.pause * PAUSE_GROWTH))
+            if not self.calls:
+                # Nothing was accepted: how long that lasted says nothing about how much is.
+                self.since = now
         else:
             self.pause = 0.0
             if self.calls >= FEW:
@@ -480,8 +487,9 @@ def _count(target: FleetTarget, pace: FleetPace, report: FleetReport, now: float
         target.recent = [*recent, (now, report.early)]
     if report.accepted or report.early:
         pace.pause = 0.0
-    if report.unused:
-        pace.next -= report.unused / pace.per_second(now)
+    # A call that could not wait has used what the next one would have.
+    taken = (report.early if target.gate.is_held else 0) - report.unused
+    pace.next += taken / pace.per_second(now)
     in_turn = sum(met.number > 0 for met in report.limited)
     target.gate.count(report.early, len(report.limited) - in_turn, good=report.accepted, bad=in_turn)
 

@@ -1,7 +1,7 @@
 """`TargetState`: what all calls to one name share: a circuit, a pace, a retry quota, hedge statistics and a limiter.
 
-Only this module touches a circuit's machine or its lock; all others call the methods of `TargetState`. Behind these methods
-the state can later be shared between processes.
+Only this module touches a circuit's machine or its lock; all others call the methods of `TargetState`. Where several processes share
+what they know of the target, `share` has what the others know (`runtime/fleet/`).
 
 Invariant: a policy without a circuit ignores the circuit that another policy gave to the same name. The same holds for quotas and
 limiters.
@@ -10,6 +10,7 @@ limiters.
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
     from holdfast.policies.circuit import BreakerMetrics, Permit, Transition, Verdict
+    from holdfast.policies.fleet import FleetAnswer, FleetReport
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.queue import Priority, QueueTurn
     from holdfast.policies.quota import Quota
+    from holdfast.runtime.fleet.share import TargetShare
     from holdfast.runtime.targets.limiter import Limiter, LimiterOptions
 else:
     logging = lazy_module("logging", globals())
@@ -110,10 +113,11 @@ class TargetState:
         "limiter",
         "name",
         "requests",
+        "share",
         "shares_declared",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str) -> None:  # noqa: PLR0915 - one line for each thing that calls share
         self.name = name
         self.circuit: Circuit | None = None
         """The settings of its circuit; None until a policy brings some."""
@@ -149,6 +153,8 @@ class TargetState:
         """The same of calls that the other side announced not to accept."""
         self.shares_declared = False
         """Somebody declared that its calls share a limit: they wait for their turn."""
+        self.share: TargetShare | None = None
+        """What this process shares of it with others; None: nothing."""
         self.requests = RequestWatch(self._lock)
         self._expects_limits, self._limited_at = False, -math.inf
         """When the other side last rejected a call because there were too many, or announced that it would."""
@@ -167,7 +173,7 @@ class TargetState:
 
     # --- the circuit ---
 
-    def admit(
+    def admit(  # noqa: C901 - one decision, read from top to bottom
         self,
         now: float,
         turn: QueueTurn,
@@ -189,11 +195,15 @@ class TargetState:
                 self._settle_given_back(now)
             self._called.pop(turn, None)
             allowance = self._allowances.get(limited_as)
+            shared = self._governing_share(now) if queues else None
             wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues else None
             # Calls of low priority yield. The people beside them would be rejected in their place.
-            early = None if low else self._early_calls(now, allowance)
+            early = None if low or shared is not None else self._early_calls(now, allowance)
+            if shared is not None:
+                # While nobody knows whether it helps to wait, the plain client's attempts do not.
+                forced = forced or not (shared.is_held or low or tries >= PLAIN_ATTEMPTS)
             is_paced = wait is not None and wait.rule is Rule.PACE and not (self.shares_declared or low)
-            if wait is not None and is_paced and tries < PLAIN_ATTEMPTS:
+            if wait is not None and is_paced and tries < PLAIN_ATTEMPTS and shared is None:
                 # The plain client would make this attempt now. It waits only where that helps.
                 forced = (early is not None and self._goes_early(now, turn, early, tries)) or forced
                 wait = _at_most(wait, now + self._longest_wait(now, turn, early, allowance))
@@ -208,6 +218,8 @@ class TargetState:
                     answer.number = early.started(is_early=answer.forced)
                     answer.first = early.first_started() if answer.forced and not tries else 0
             self._queue.served(turn)
+            if shared is not None:
+                answer.start = shared.started(now)
             if allowance is not None:
                 allowance.started(now)
             if self._pace is not None:
@@ -272,7 +284,10 @@ class TargetState:
         if self._pace is not None and not self._queue and self._pace.is_stale(now):
             self._set_pace(self._open_pace())
         wait = 0.0 if self._pace is None else self._pace.wait(now, ahead, low=low)
-        if allowance is not None:
+        if (share := self._governing_share(now)) is not None:
+            # The others' calls count too. What is announced to this process is what all of them have left.
+            wait = share.wait(now, ahead)
+        elif allowance is not None:
             # A call that can wait leaves one for a call that cannot.
             wait = max(wait, allowance.wait(now, ahead + low))
         if wait > _ROUNDING:
@@ -334,6 +349,8 @@ class TargetState:
                 self._is_busy = True
             due = self._take_due(now) if self._ended(permit) else []
             changed = bool(self._breaker.pending)
+            if self.share is not None:
+                self._share_end(self.share, permit, now, answered=False)
         self._wake(due)
         return changed
 
@@ -351,6 +368,8 @@ class TargetState:
         """
         with self._lock:
             self._limited_at = now
+            if self.share is not None and self._breaker.config.graded:
+                self.share.limited(permit, requested, now)
             if permit.caller:
                 self._callers.rejected(permit.caller)
             self._learn(permit, now, rejected=True)
@@ -422,6 +441,8 @@ class TargetState:
         with self._lock:
             self._queue.join(turn, wake)
             self._is_busy = True
+            if self.share is not None and (self._breaker.paced or self._breaker.is_away):
+                self.share.wants_start(turn.priority)
 
     def leave(self, turn: QueueTurn, now: float, *, is_lost: bool = False) -> None:
         """The call does not wait any more: it was woken, its time is over, or it was cancelled.
@@ -464,6 +485,8 @@ class TargetState:
             self._learn(permit, now, rejected=False)
             if permit.again and permit.early is not None:
                 permit.early.retry_accepted()
+            if self.share is not None:
+                self._share_end(self.share, permit, now, answered=True)
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)
@@ -492,6 +515,9 @@ class TargetState:
         if not self._queue or not self._breaker.config.graded:
             return []
         room = max(0, self._breaker.room(now) - len(self._called))
+        if (share := self._governing_share(now)) is not None and not share.is_alone(now):
+            # Nobody else could start.
+            room, most = min(room, share.free(now) - len(self._called)), sys.maxsize
         # A pace lets calls start one by one, and the first of those who wait computes when.
         due = self._queue.take(min(room, most) if self._breaker.paced else room)
         self._called.update((turn, now) for turn, _ in due)
@@ -509,7 +535,9 @@ class TargetState:
             self._paced.clear()
             if pace is None or pace.is_open:
                 self._callers.forget()
-        self._breaker.set_paced(pace is not None or bool(self._allowances))
+        self._breaker.set_paced(
+            pace is not None or bool(self._allowances) or (self.share is not None and self.share.has_pace)
+        )
         self._is_busy = bool(self._queue) or self._breaker.paced or self.requests.seen.is_watched
 
     def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
@@ -681,6 +709,48 @@ class TargetState:
             with self._lock:
                 self._hedge_machine.took(seconds)
 
+    # --- what several processes share ---
+
+    def _governing_share(self, now: float) -> TargetShare | None:
+        """Return what decides when calls start, if other processes have a say in it. The caller holds the lock."""
+        share = self.share
+        if share is None:
+            return None
+        share.used(now)
+        return share if share.governs(now) else None
+
+    def _share_end(self, share: TargetShare, permit: Permit, now: float, *, answered: bool) -> None:
+        share.ended(permit)
+        if permit.probe:
+            share.probe_ended(now, answered=answered)
+        elif self._breaker.is_away:
+            share.report_due(now)
+
+    def report_shared(self, share: TargetShare, process: str, now: float) -> FleetReport:
+        """For the link: return what the others are told."""
+        with self._lock:
+            return share.report(process, self._queue.waiting(), now, is_away=self._breaker.is_away)
+
+    def take_back_report(self, share: TargetShare, report: FleetReport) -> None:
+        """For the link: the others were not told."""
+        with self._lock:
+            share.take_back(report)
+
+    def hear_shared(self, share: TargetShare, answer: FleetAnswer, now: float) -> None:
+        """For the link: take over what the others know, and wake the calls that may start."""
+        with self._lock:
+            breaker = self._breaker
+            came_back = share.hear(answer, now, is_quiet=not self._queue and not breaker.is_away)
+            if came_back:
+                breaker.answered_elsewhere(now)
+            elif share.takes_probe():
+                breaker.probe_at(now)
+            elif share.holds_for and not breaker.good_probes:
+                breaker.probe_at(now + share.holds_for)
+            self._set_pace(self._pace)
+            due = self._take_due(now)
+        self._wake(due)
+
     # --- settings ---
 
     def serve(self, policy: Policy, now: float) -> bool:
@@ -764,6 +834,8 @@ class TargetState:
         self._queue = WaitQueue()
         self._called, self._left = {}, []
         self._is_busy = self._breaker.paced
+        if self.share is not None:
+            self.share.after_fork()
         if self.limiter is not None and self._limiter_options is not None:
             self.limiter = limiter_for(self.name, *self._limiter_options)
 
