@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import multiprocessing
 import random
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarks.table import show
 from holdfast import Runtime, recover
 from holdfast.policies.fleet_options import SharedOptions
 from holdfast.runtime.fleet.link import Link
 from holdfast.stores.shared_state.local import LocalState
-from holdfast.testing import ScriptedHTTPError, VirtualClock, run
+from holdfast.testing import ScriptedHTTPError, VirtualClock
+from holdfast.testing import run as run_virtually
+from holdfast.testing.redis import PrivateRedis
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +33,11 @@ if TYPE_CHECKING:
     Form = Literal["silent", "retry-after", "headers"]
     Contender = Literal["shared", "unshared", "tenacity"]
 
-__all__ = ["Figures", "Service", "play", "run"]
+__all__ = ["Figures", "Service", "play", "play_for_real", "run"]
+
+SECONDS, QUICK_S = 900.0, 120.0
+REAL_S, QUICK_REAL_S = 120.0, 10.0
+FLEETS, QUICK_FLEETS = (1, 4, 8, 100), (1, 8)
 
 ANSWER_S = 0.3
 REJECT_S = 0.05
@@ -183,7 +192,7 @@ def play(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    run(whole(), clock=clock)
+    run_virtually(whole(), clock=clock)
     found = figures(service, seconds)
     found.messages, found.waits = engine.messages / seconds, waits
     return found
@@ -240,3 +249,108 @@ async def _offers(  # noqa: PLR0917 - a program, in numbers
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+
+
+# --- real processes ---
+
+
+def play_for_real(processes: int, *, shared: bool, seconds: float, per_s: float = 10.0, burst: float = 20.0) -> Figures:
+    """Play a fleet of real processes with a real Redis, against a service on a socket that has a limit."""
+    return asyncio.run(_play_for_real(processes, shared, seconds, Service(per_s, burst, sent=[], answered=[])))
+
+
+async def _play_for_real(processes: int, shared: bool, seconds: float, service: Service) -> Figures:  # noqa: FBT001 - ours
+    service.sent, service.answered = [0] * processes, [0] * processes
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            number = int(await reader.readline())
+            try:
+                await service.call(number)
+                writer.write(b"200\n")
+            except ScriptedHTTPError:
+                writer.write(b"429\n")
+            await writer.drain()
+        except (ValueError, OSError):
+            pass
+        finally:
+            writer.close()
+
+    with PrivateRedis() as engine:
+        path = engine.url.removeprefix("unix://") + ".service"
+        url = engine.url if shared else ""
+        context = multiprocessing.get_context("spawn")
+        gap = processes / (2 * service.per_s)
+        most = max(2, int(BACKLOG_S * service.per_s / processes))
+        children = [
+            context.Process(target=_real_process, args=(path, url, number, gap, most, seconds), daemon=True)
+            for number in range(processes)
+        ]
+        async with await asyncio.start_unix_server(serve, path):
+            for child in children:
+                child.start()
+            while any(child.is_alive() for child in children):  # noqa: ASYNC110 - a process has no event
+                await asyncio.sleep(0.1)
+    return figures(service, seconds)
+
+
+def _real_process(path: str, url: str, number: int, gap: float, most: int, seconds: float) -> None:  # noqa: PLR0917 - a child's arguments
+    runtime = Runtime(shared=url)
+
+    @recover("claude", runtime=runtime)
+    async def call() -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(f"{number}\n".encode())
+            if await reader.readline() != b"200\n":
+                raise ScriptedHTTPError(429)
+        finally:
+            writer.close()
+
+    async def whole() -> None:
+        offers = asyncio.create_task(_offers(call, gap, most, random.Random(number), runtime.clock, []))
+        await asyncio.sleep(seconds)
+        offers.cancel()
+        await asyncio.gather(offers, return_exceptions=True)
+
+    asyncio.run(whole())
+
+
+# --- the tables ---
+
+
+def run(*, quick: bool) -> dict[str, Any]:
+    """Play fleets of several sizes, and print what they used, what was in vain and how fair it was."""
+    seconds = QUICK_S if quick else SECONDS
+    contenders: tuple[Contender, ...] = ("shared", "unshared", "tenacity")
+    forms: tuple[Form, ...] = ("silent",) if quick else ("silent", "retry-after", "headers")
+    found: dict[str, Any] = {}
+    for form in forms:
+        rows = []
+        for processes in QUICK_FLEETS if quick else FLEETS:
+            for contender in contenders:
+                if contender == "tenacity" and not _has_tenacity():
+                    continue
+                one = play(contender, processes, form=form, seconds=seconds)
+                rows.append([str(processes), contender, *_cells(one), f"{one.messages:.1f}"])
+                found[f"{form}/{processes}/{contender}"] = [one.used, one.rejected, one.jain, one.messages]
+        show(
+            f"One limit of 60 a minute, {form}, twice the work, {seconds:.0f} virtual seconds",
+            ["processes", "", "used", "429", "Jain", "messages/s"],
+            rows,
+        )
+    rows = []
+    for shared in (True, False):
+        real = play_for_real(8, shared=shared, seconds=QUICK_REAL_S if quick else REAL_S)
+        rows.append(["8", "shared" if shared else "unshared", *_cells(real)])
+        found[f"real/8/{'shared' if shared else 'unshared'}"] = [real.used, real.rejected, real.jain]
+    show("Real processes and a real Redis, 600 a minute", ["processes", "", "used", "429", "Jain"], rows)
+    return found
+
+
+def _cells(one: Figures) -> list[str]:
+    return [f"{one.used:.1%}", f"{one.rejected:.1%}", f"{one.jain:.3f}"]
+
+
+def _has_tenacity() -> bool:
+    return find_spec("tenacity") is not None

@@ -70,6 +70,7 @@ class Link:
         self._engine: SharedState | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._shares_lock = threading.Lock()
         self._event = threading.Event()
         self._rng = random.Random()  # noqa: S311 - jitter, not secrets
         self._failures = 0
@@ -81,8 +82,14 @@ class Link:
     def share_of(self, state: TargetState) -> TargetShare:
         """Return the share of a target."""
         share = TargetShare(self, state)
-        self._shares.add(share)
+        with self._shares_lock:
+            self._shares.add(share)
         return share
+
+    def _all(self) -> list[TargetShare]:
+        # A set that another thread adds to cannot be walked.
+        with self._shares_lock:
+            return list(self._shares)
 
     def is_away(self, now: float) -> bool:
         """Whether the engine cannot be asked at the moment."""
@@ -116,16 +123,17 @@ class Link:
         now = self.monotonic()
         if now < self._retry_at:
             return self._retry_at - now
-        for share in sorted((share for share in tuple(self._shares) if share.due <= now), key=lambda share: share.due):
+        for share in sorted((share for share in self._all() if share.due <= now), key=lambda share: share.due):
             if not self._tell(share):
                 return max(0.0, self._retry_at - self.monotonic())
-        due = min((share.due for share in tuple(self._shares)), default=math.inf)
+        due = min((share.due for share in self._all()), default=math.inf)
         return min(LONGEST_WAIT_S, max(0.0, due - self.monotonic()))
 
     def _tell(self, share: TargetShare) -> bool:
         state = share.state
         if state is None:
-            self._shares.discard(share)
+            with self._shares_lock:
+                self._shares.discard(share)
             return True
         report = state.report_shared(share, self.process, self.monotonic())
         self._asked_at = self.monotonic()
@@ -136,6 +144,10 @@ class Link:
         except SharedStateError as error:
             state.take_back_report(share, report)
             self._failed(share, str(error))
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever a client raises, the thread goes on, and calls do
+            state.take_back_report(share, report)
+            self._failed(share, type(error).__name__)
             return False
         finally:
             self._asked_at = math.inf
@@ -158,7 +170,7 @@ class Link:
         if self._is_lost:
             self._is_lost = False
             now = self.monotonic()
-            for share in tuple(self._shares):
+            for share in self._all():
                 if share.due <= now:
                     share.due = now + self._rng.uniform(0.0, SPREAD_S)
             self._heard(None)
