@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarks.table import show
 from holdfast import Runtime, recover
 from holdfast.policies.fleet_options import SharedOptions
-from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.link import FleetLink
 from holdfast.stores.shared_state.local import LocalState
 from holdfast.testing import ScriptedHTTPError, VirtualClock
 from holdfast.testing import run as run_virtually
@@ -28,6 +28,7 @@ from holdfast.testing.redis import PrivateRedis
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.clock import Clock
     from holdfast.policies.queue import Priority
 
     Form = Literal["silent", "retry-after", "headers"]
@@ -137,7 +138,7 @@ class _Engine(LocalState):
 def share_in_virtual_time(runtime: Runtime, engine: Any, process: str = "") -> asyncio.Task[None]:
     """Connect a runtime to an engine, with a task of the running loop in place of the link's thread."""
     woken = asyncio.Event()
-    link = Link(lambda: engine, runtime.clock.monotonic, lambda _: None, SharedOptions(), threads=False)
+    link = FleetLink(lambda: engine, runtime.clock.monotonic, lambda _: None, SharedOptions(), threads=False)
     link.woken = woken.set
     link.process = process or link.process
     runtime.link = link
@@ -224,7 +225,7 @@ async def _offers(  # noqa: PLR0917 - a program, in numbers
     gap: float,
     most: int,
     rng: random.Random,
-    clock: VirtualClock,
+    clock: Clock,
     waits: list[float],
 ) -> None:
     under_way: set[asyncio.Task[None]] = set()

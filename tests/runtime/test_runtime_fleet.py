@@ -18,7 +18,7 @@ from holdfast.events import CircuitState, SharedStateBack, SharedStateLost
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.fleet import FleetTarget
 from holdfast.policies.fleet_options import SharedOptions
-from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.link import FleetLink
 from holdfast.runtime.fleet.shared_state import SharedStateError
 from holdfast.stores.shared_state.local import LocalState
 from holdfast.stores.shared_state.redis import RedisState
@@ -227,7 +227,7 @@ def _member(url: str) -> None:
 def linked(engine: Any) -> tuple[Runtime, list[str | None]]:
     heard: list[str | None] = []
     runtime = Runtime()
-    runtime.link = Link(lambda: engine, time.monotonic, heard.append, SharedOptions())
+    runtime.link = FleetLink(lambda: engine, time.monotonic, heard.append, SharedOptions())
     runtime.registry.share(runtime.link)
     return runtime, heard
 

@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from holdfast.policies.policy import Mode
     from holdfast.policies.profiles import Profile, ProfileName
     from holdfast.policies.target import Target
-    from holdfast.runtime.fleet.link import Link
+    from holdfast.runtime.fleet import attach
+    from holdfast.runtime.fleet.link import FleetLink
     from holdfast.runtime.targets.target_state import TargetState
 
     _A = TypeVar("_A", bound=Event)
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
     _C = TypeVar("_C", bound=Event)
 else:
     logging = lazy_module("logging", globals())
+    # Most processes share nothing and need none of it.
+    attach = lazy_module("holdfast.runtime.fleet.attach", globals())
 
 __all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "forget_targets", "use_runtime"]
 
@@ -144,9 +147,15 @@ class Runtime:
 
     supervises: bool = True
     """Whether supervisors restart what crashed. The settings of the phases 1 and 2 say no."""
+    _write: tuple[Any, Handler] | None = None
+    """What the runtime's own log is written with: structlog, or None for `logging`; and the handler."""
+    link: FleetLink | None = None
+    """The connection to the engine of a fleet; None: nothing is shared."""
+    shared: SharedOptions = SharedOptions()
+    """What it shares with other processes, and where."""
 
     @options.suggests
-    def __init__(  # noqa: PLR0915 - one line for each thing that recoveries share
+    def __init__(
         self,
         *,
         clock: Clock | None = None,
@@ -185,8 +194,6 @@ class Runtime:
         """Where the policies of recoveries that were given none come from: a file, `the environment`, `code`; empty if from nowhere."""
         self.bus = Bus(CHANGES.happened)
         self.registry = Registry(most_circuits, CHANGES.happened)
-        self.link: Link | None = None
-        """The connection to the engine; None: nothing is shared."""
         self.commands = Commands()
         """Commands to operations that wait: retry now, fall back, cancel."""
         self.abandoned_threads = AbandonedThreads()
@@ -201,19 +208,14 @@ class Runtime:
         """The targets whose calls go to their fallbacks although no circuit has opened."""
         """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
         self._log: Subscription | None = None
-        self._write: tuple[Any, Handler] | None = None
-        """What the runtime's own log is written with: structlog, or None for `logging`; and the handler."""
         self.log = log
         self._due: Callable[[], None] | None = None
-        self.shared = SharedOptions()
-        """What it shares with other processes, and where."""
-        if shared is not None:
-            self.share(SharedOptions(url=shared) if isinstance(shared, str) else shared)
+        self.share(shared)
         # The rules are loaded now and not with the first failure: open files may be what has run out by then.
         _ = self.rules.classifier
         _runtimes.add(self)
 
-    def share(self, shared: SharedOptions) -> None:
+    def share(self, shared: str | SharedOptions | None) -> None:
         """Share with other processes what it learns of limits and outages, from now on.
 
         Nothing is connected before there is something to tell. Raises `InvalidError` for an unknown kind of address, and
@@ -221,14 +223,12 @@ class Runtime:
 
             runtime.share(SharedOptions(url="redis://cache:6379/0", namespace="shop"))
         """
+        shared = SharedOptions(url=shared or "") if shared is None or isinstance(shared, str) else shared
         if shared == self.shared:
             return
         self.registry.share(None)
         if shared.url:
-            # Most processes share nothing and need none of this.
-            from holdfast.runtime.fleet.attach import link_of  # noqa: PLC0415 - the reason is above
-
-            self.link = link_of(self, shared)
+            self.link = attach.link_of(self, shared)
             self.registry.share(self.link)
         self.shared = shared
 

@@ -7,7 +7,7 @@ from weakref import ref
 
 from holdfast.events import SharedStateBack, SharedStateLost
 from holdfast.runtime.fleet.engines import opener_of
-from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.link import FleetLink
 
 if TYPE_CHECKING:
     from holdfast.policies.fleet_options import SharedOptions
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["link_of"]
 
 
-def link_of(runtime: Runtime, shared: SharedOptions) -> Link:
+def link_of(runtime: Runtime, shared: SharedOptions) -> FleetLink:
     """Return a link to the engine of these options. Raises as `Runtime.share` does."""
     # The link's thread must not keep a runtime alive that nobody uses any more.
-    return Link(opener_of(shared), runtime.clock.monotonic, _Reporter(runtime, _shown(shared.url)), shared)
+    return FleetLink(opener_of(shared), runtime.clock.monotonic, _Reporter(runtime, _shown(shared.url)), shared)
 
 
 class _Reporter:

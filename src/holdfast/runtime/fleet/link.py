@@ -1,4 +1,4 @@
-"""`Link`: the one connection of a runtime to the engine, and the thread that uses it.
+"""`FleetLink`: the one connection of a runtime to the engine, and the thread that uses it.
 
 Invariant: no call waits here. An engine that fails twice, or lets the thread wait for `STUCK_S`, is away: calls go on by themselves at once, one
 event says so, and one says that it is back. A process looks for it ever more rarely, and comes back at a moment of its own.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.fleet.shared_state import SharedState
     from holdfast.runtime.targets.target_state import TargetState
 
-__all__ = ["Link"]
+__all__ = ["FleetLink"]
 
 STUCK_S = 0.5
 FAILURES = 2
@@ -38,7 +38,7 @@ SPREAD_S = 1.0
 LONGEST_WAIT_S = 60.0
 
 
-class Link:
+class FleetLink:
     """The connection of one runtime to the engine of its fleet.
 
     `opened` opens the engine; `heard` is told when the engine is lost (with the reason) and when it is back (None). Both are called in the
@@ -190,7 +190,7 @@ def _apply(report: FleetReport, target: FleetTarget, now: float) -> FleetAnswer:
     return tell(target, report, now)
 
 
-def _serve(link_ref: ref[Link]) -> None:
+def _serve(link_ref: ref[FleetLink]) -> None:
     while (link := link_ref()) is not None:
         event = link._event  # noqa: SLF001 - its own thread
         event.clear()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
     from holdfast.policies.fleet import FleetAnswer
     from holdfast.policies.queue import Priority
-    from holdfast.runtime.fleet.link import Link
+    from holdfast.runtime.fleet.link import FleetLink
     from holdfast.runtime.targets.target_state import TargetState
 
 __all__ = ["TargetShare"]
@@ -68,7 +68,7 @@ class TargetShare:
         "name",
     )
 
-    def __init__(self, link: Link, state: TargetState) -> None:
+    def __init__(self, link: FleetLink, state: TargetState) -> None:
         self._link = link
         self._state = ref(state)
         self.name = state.name
@@ -165,14 +165,17 @@ class TargetShare:
             self._alone_share *= SLOWER
         self.report_due(now)
 
-    def ended(self, permit: Permit) -> None:
-        """A call ended in another way."""
+    def ended(self, permit: Permit, now: float, *, answered: bool, is_away: bool) -> None:
+        """A call ended in another way. `is_away`: the target's circuit is open."""
         self._accepted += permit.start > 0
         self._early += permit.start < 0
         permit.start = 0
+        if permit.probe:
+            self._probe_ended(now, answered=answered)
+        elif is_away:
+            self.report_due(now)
 
-    def probe_ended(self, now: float, *, answered: bool) -> None:
-        """A call that looked whether the target is back has ended."""
+    def _probe_ended(self, now: float, *, answered: bool) -> None:
         self._answered = self._answered or answered
         if self._probe and not answered:
             self._probe_failed, self._probe = self._probe, 0

@@ -16,7 +16,7 @@ from holdfast.runtime.targets.target_state import TargetState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.runtime.fleet.link import Link
+    from holdfast.runtime.fleet.link import FleetLink
 
 __all__ = ["Registry"]
 
@@ -33,7 +33,7 @@ class Registry:
         self._states: dict[str, TargetState] = {}
         self._unnamed: WeakSet[TargetState] = WeakSet()
         self._opens_of_evicted = 0
-        self._link: Link | None = None
+        self._link: FleetLink | None = None
 
     def get(self, name: str) -> TargetState:
         """Return the state of this name; it is created where there is none."""
@@ -50,7 +50,7 @@ class Registry:
                     self._states[name] = state
         return state
 
-    def share(self, link: Link | None) -> None:
+    def share(self, link: FleetLink | None) -> None:
         """Share the states of services outside of the program with other processes; None: no longer."""
         with self._lock:
             self._link = link

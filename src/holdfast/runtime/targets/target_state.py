@@ -28,6 +28,7 @@ from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.pace import Pace
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.quota import QuotaMachine
+from holdfast.runtime.fleet.shared_target import SharedTarget
 from holdfast.runtime.locks import if_free, new_lock
 from holdfast.runtime.targets.limiter import limiter_for, limits_of, strictest
 from holdfast.runtime.targets.request_watch import RequestWatch
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
     from holdfast.policies.circuit import BreakerMetrics, Permit, Transition, Verdict
-    from holdfast.policies.fleet import FleetAnswer, FleetReport
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.queue import Priority, QueueTurn
     from holdfast.policies.quota import Quota
@@ -75,7 +75,7 @@ _GIVES_BACK: Final = (_Verdict.IGNORED, _CANCELLED)
 """Verdicts that say nothing about the callee: they only give a permit back."""
 
 
-class TargetState:
+class TargetState(SharedTarget):
     """The state behind one name. Its methods may be called from any thread.
 
     Methods that return True for "changed" leave transitions of the circuit to be read with `take_transitions`.
@@ -350,7 +350,7 @@ class TargetState:
             due = self._take_due(now) if self._ended(permit) else []
             changed = bool(self._breaker.pending)
             if self.share is not None:
-                self._share_end(self.share, permit, now, answered=False)
+                self.share.ended(permit, now, answered=False, is_away=self._breaker.is_away)
         self._wake(due)
         return changed
 
@@ -441,8 +441,7 @@ class TargetState:
         with self._lock:
             self._queue.join(turn, wake)
             self._is_busy = True
-            if self.share is not None and (self._breaker.paced or self._breaker.is_away):
-                self.share.wants_start(turn.priority)
+            self._want_start(turn.priority)
 
     def leave(self, turn: QueueTurn, now: float, *, is_lost: bool = False) -> None:
         """The call does not wait any more: it was woken, its time is over, or it was cancelled.
@@ -486,7 +485,7 @@ class TargetState:
             if permit.again and permit.early is not None:
                 permit.early.retry_accepted()
             if self.share is not None:
-                self._share_end(self.share, permit, now, answered=True)
+                self.share.ended(permit, now, answered=True, is_away=self._breaker.is_away)
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)
@@ -515,9 +514,8 @@ class TargetState:
         if not self._queue or not self._breaker.config.graded:
             return []
         room = max(0, self._breaker.room(now) - len(self._called))
-        if (share := self._governing_share(now)) is not None and not share.is_alone(now):
-            # Nobody else could start.
-            room, most = min(room, share.free(now) - len(self._called)), sys.maxsize
+        if (free := self._free_starts(now)) is not None:
+            room, most = min(room, free - len(self._called)), sys.maxsize
         # A pace lets calls start one by one, and the first of those who wait computes when.
         due = self._queue.take(min(room, most) if self._breaker.paced else room)
         self._called.update((turn, now) for turn, _ in due)
@@ -535,9 +533,7 @@ class TargetState:
             self._paced.clear()
             if pace is None or pace.is_open:
                 self._callers.forget()
-        self._breaker.set_paced(
-            pace is not None or bool(self._allowances) or (self.share is not None and self.share.has_pace)
-        )
+        self._breaker.set_paced(pace is not None or bool(self._allowances) or self._is_shared_pace)
         self._is_busy = bool(self._queue) or self._breaker.paced or self.requests.seen.is_watched
 
     def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
@@ -708,48 +704,6 @@ class TargetState:
         if self._hedge_machine is not None:
             with self._lock:
                 self._hedge_machine.took(seconds)
-
-    # --- what several processes share ---
-
-    def _governing_share(self, now: float) -> TargetShare | None:
-        """Return what decides when calls start, if other processes have a say in it. The caller holds the lock."""
-        share = self.share
-        if share is None:
-            return None
-        share.used(now)
-        return share if share.governs(now) else None
-
-    def _share_end(self, share: TargetShare, permit: Permit, now: float, *, answered: bool) -> None:
-        share.ended(permit)
-        if permit.probe:
-            share.probe_ended(now, answered=answered)
-        elif self._breaker.is_away:
-            share.report_due(now)
-
-    def report_shared(self, share: TargetShare, process: str, now: float) -> FleetReport:
-        """For the link: return what the others are told."""
-        with self._lock:
-            return share.report(process, self._queue.waiting(), now, is_away=self._breaker.is_away)
-
-    def take_back_report(self, share: TargetShare, report: FleetReport) -> None:
-        """For the link: the others were not told."""
-        with self._lock:
-            share.take_back(report)
-
-    def hear_shared(self, share: TargetShare, answer: FleetAnswer, now: float) -> None:
-        """For the link: take over what the others know, and wake the calls that may start."""
-        with self._lock:
-            breaker = self._breaker
-            came_back = share.hear(answer, now, is_quiet=not self._queue and not breaker.is_away)
-            if came_back:
-                breaker.answered_elsewhere(now)
-            elif share.takes_probe():
-                breaker.probe_at(now)
-            elif share.holds_for and not breaker.good_probes:
-                breaker.probe_at(now + share.holds_for)
-            self._set_pace(self._pace)
-            due = self._take_due(now)
-        self._wake(due)
 
     # --- settings ---
 
