@@ -538,7 +538,7 @@ def _take_back_lapsed(target: FleetTarget, now: float) -> None:
 def _give_starts(target: FleetTarget, now: float) -> None:
     pace = target.pace
     assert pace is not None
-    lines = {
+    lines: dict[tuple[str, Priority], int] = {
         (name, priority): _due(target, member, priority)
         for name, member in target.members.items()
         for priority in member.waiting
@@ -577,7 +577,7 @@ def _look_in(target: FleetTarget, member: FleetMember, now: float, slowness: flo
     pace = target.pace
     if pace is None or not member.waiting:
         return look
-    lines = {
+    lines: dict[tuple[str, Priority], int] = {
         (name, priority): _due(target, other, priority)
         for name, other in target.members.items()
         for priority in other.waiting

@@ -2,7 +2,7 @@
 
 Each target is one row of an unlogged table, locked while it is changed. A crash of the server empties the table: the fleet learns anew.
 
-Invariant: no statement waits for longer than `TIMEOUT_S` on the server. A server that does not answer at all is noticed by the one that waits
+Invariant: no statement waits for longer than 50 ms on the server. A server that does not answer at all is noticed by the one that waits
 for the thread (`runtime/fleet/link.py`).
 """
 
@@ -26,12 +26,12 @@ __all__ = ["PostgresState", "open_state"]
 
 T = TypeVar("T")
 
-TIMEOUT_S = 0.05
 CONNECT_S = 2
 """The smallest number that libpq takes."""
 _TABLE = """CREATE UNLOGGED TABLE IF NOT EXISTS holdfast_shared_1 (
     namespace text NOT NULL, target text NOT NULL, state bytea, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (namespace, target))"""
-_TIMEOUT = f"SET LOCAL statement_timeout = {int(TIMEOUT_S * 1000)}"
+_TIMEOUT = "SET LOCAL statement_timeout = 50"
+"""In milliseconds. A pooler gives the connection to others afterwards, so it holds for one transaction."""
 _LOCK = """SELECT CASE WHEN at > now() - make_interval(secs => %s) THEN state END, extract(epoch FROM clock_timestamp())::float8
     FROM holdfast_shared_1 WHERE namespace = %s AND target = %s FOR UPDATE"""
 _ADD = "INSERT INTO holdfast_shared_1 (namespace, target) VALUES (%s, %s) ON CONFLICT DO NOTHING"
