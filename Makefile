@@ -15,12 +15,12 @@ LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check lint mypy basedpyright docs types bench live soak pythons postgres pgbouncer erlang chromium agents format clean help
+.PHONY: run test check lint mypy basedpyright docs types bench live soak pythons postgres pgbouncer redis erlang chromium agents format clean help
 
 run: $(RUN)/.ready  ## the whole in under a minute, each count beside the other side's
 	@$(RUN)/bin/python examples/whole
 
-test: check postgres pgbouncer erlang chromium agents $(LITELLM)/.ready  ## checks and the whole test suite
+test: check postgres pgbouncer redis erlang chromium agents $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 # Two at a time, the longest first: each of them uses one core.
@@ -49,17 +49,17 @@ types: $(READY)  ## types as each supported Python sees them (make check looks a
 	  $(BIN)/mypy --python-version $$version || exit 1; \
 	done
 
-bench: $(READY) postgres pgbouncer  ## speed, side by side with the peers
+bench: $(READY) postgres pgbouncer redis  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
 live: $(READY)  ## a few small calls with your own keys: what the real providers do otherwise than the fault provider
 	@$(BIN)/python scripts/live.py
 
-soak: types postgres pgbouncer erlang chromium agents $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
+soak: types postgres pgbouncer redis erlang chromium agents $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 	$(MAKE) pythons
 
-pythons: $(READY) postgres pgbouncer $(LITELLM)/.ready  ## the suite on every supported Python found on this machine
+pythons: $(READY) postgres pgbouncer redis $(LITELLM)/.ready  ## the suite on every supported Python found on this machine
 	$(BIN)/python scripts/every_python.py -n $(WORKERS)
 
 postgres:  ## the server the tests start a private copy of
@@ -67,6 +67,9 @@ postgres:  ## the server the tests start a private copy of
 
 pgbouncer:  ## the pooler that is put before that server
 	@scripts/have-pgbouncer
+
+redis:  ## the server of shared state, of which the tests start private copies
+	@scripts/have-redis
 
 erlang:  ## the supervisor that ours is compared with
 	@scripts/have-erlang

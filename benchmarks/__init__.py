@@ -6,6 +6,7 @@
     recovery             how well calls recover in each kind of failure, compared with clairvoyants; the verdict; the cost beside the Router
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
+    fleet                several processes on one limit: used, in vain, fair; with real processes and a real Redis
     day                  24 virtual hours of mixed faults: what is recovered, prevented, and how soon (`--seed N`)
     durable              events that survive, beside LangGraph, DBOS and raw SQL; open sessions, long logs, restarts (`--kinds A,B`)
     harm                 random worlds, Holdfast beside the bare SDK: what is worse than without it (`--worlds N`, `--seed N`)

@@ -19,6 +19,7 @@ from benchmarks import (
     classify,
     day,
     durable,
+    fleet,
     harm,
     imports,
     memory,
@@ -45,6 +46,7 @@ PARTS = {
     "day": day.run,
     "durable": durable.run,
     "harm": harm.run,
+    "fleet": fleet.run,
     "tools": tools.run,
     "actors": actors.run,
     "agents": agents.run,
@@ -53,7 +55,7 @@ PARTS = {
     "tasks": tasks.run,
     "work": work.run,
 }
-ALONE = {"provider", "day", "harm", "tools", "agents", "bridge", "workflow", "tasks"}
+ALONE = {"provider", "day", "harm", "fleet", "tools", "agents", "bridge", "workflow", "tasks"}
 """Parts without peers, or whose peers the tests need, too: for them no environment is built."""
 
 PEERS = (

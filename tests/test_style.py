@@ -17,7 +17,7 @@ import holdfast
 ROOT = Path(__file__).parent.parent
 HOUSE = runpy.run_path(str(ROOT / "scripts" / "house.py"))
 
-MAX_MODULE_LINES = 545
+MAX_MODULE_LINES = 568
 """Of code: comments and docstrings must not be what makes a module too long."""
 MAX_FUNCTION_LINES = 60
 

@@ -106,6 +106,7 @@ MODULES = {
         "holdfast.testing",
         "holdfast.testing.crashtest",
         "holdfast.testing.postgres",
+        "holdfast.testing.redis",
         "holdfast.testing.provider",
         "holdfast.testing.proxy",
         "holdfast.testing.stores",

@@ -15,7 +15,7 @@ from holdfast.cli.exits import Exit, table
 from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError
 
 VERBS = {
-    "explain", "codes", "classify", "demo", "run", "crashtest", "init", "doctor", "completion", "help", "pair", "attach", "serve",
+    "explain", "codes", "classify", "demo", "run", "crashtest", "init", "doctor", "limits", "circuits", "completion", "help", "pair", "attach", "serve",
     "worker",
 }  # fmt: skip
 

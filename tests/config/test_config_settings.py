@@ -95,7 +95,7 @@ def test_a_file_does_not_decide_who_may_come_to_a_bridge(option):
     ("text", "shown"),
     [
         ("polic = 1", "polic: unknown option `polic`; did you mean `policy`?"),
-        ("x = 1", "x: unknown option `x`; use one of enabled, log, mode, base, profile, phase, policy, targets, roles, alerts, bridge"),
+        ("x = 1", "x: unknown option `x`; use one of enabled, log, mode, base, profile, phase, policy, targets, roles, alerts, bridge, shared"),
         ("[bridge]\nprot = 1", "bridge.prot: unknown option `prot`; did you mean `port`?"),
         ("[bridge]\nport = 70000", "bridge.port: expected a port from 0 to 65535, got 70000"),
         (

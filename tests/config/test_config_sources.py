@@ -211,7 +211,15 @@ def test_every_plain_option_has_its_variable():
         "log",
         "base",
         "phase",
+        "shared_url",
     }
+
+
+def test_a_variable_names_the_engine_and_the_file_its_namespace(tmp_path):
+    (tmp_path / "holdfast.toml").write_text('[shared]\nurl = "redis://file"\nnamespace = "shop"')
+    environ = {"HOLDFAST_SHARED_URL": "redis://cache:6379/0"}
+    shared = load(environ=environ, folder=tmp_path).shared
+    assert (shared.url, shared.namespace) == ("redis://cache:6379/0", "shop")
 
 
 # --- the default runtime ---

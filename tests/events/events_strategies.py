@@ -96,6 +96,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "window": _seconds,
     "child_only": st.booleans(),
     "server": _texts,
+    "place": _texts,
     "usd": st.none() | _seconds,
     "why": _texts,
     "failed": _texts,

@@ -47,6 +47,8 @@ from holdfast.events import (
     SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
+    SharedStateBack,
+    SharedStateLost,
     StagePostFired,
     StagePreFired,
     StepNotReplayed,
@@ -154,6 +156,14 @@ WRITTEN = [
     (
         MCPServerReconnected(at=1.0, server="git", attempts=2, after=0.3),
         {"type": "mcp-server-reconnected", "server": "git", "attempts": 2, "after": 0.3},
+    ),
+    (
+        SharedStateLost(at=1.0, place="redis://cache:6379/0", reason="TimeoutError"),
+        {"type": "shared-state-lost", "place": "redis://cache:6379/0", "reason": "TimeoutError"},
+    ),
+    (
+        SharedStateBack(at=1.0, place="redis://cache:6379/0", after=12.5),
+        {"type": "shared-state-back", "place": "redis://cache:6379/0", "after": 12.5},
     ),
     (
         ChildStarted(at=1.0, supervisor="team", child="coder", incarnation=2),

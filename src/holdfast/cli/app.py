@@ -252,6 +252,20 @@ def doctor(as_json: JsonOption = False) -> None:
     """Check versions, packages, clock, settings and store, and suggest fixes."""
 
 
+_Shared = Annotated[str | None, typer.Option("--shared", help="The engine; by default that of the settings.")]
+_Namespace = Annotated[str | None, typer.Option("--namespace", help="By default that of the settings.")]
+
+
+@verb(app, "limits", "fleet")
+def limits(shared: _Shared = None, namespace: _Namespace = None, as_json: JsonOption = False) -> None:
+    """Show the limits that several processes keep to together: pace, who waits, what was rejected."""
+
+
+@verb(app, "circuits", "fleet")
+def circuits(shared: _Shared = None, namespace: _Namespace = None, as_json: JsonOption = False) -> None:
+    """Show which targets are away for all processes, and which process looks whether they are back."""
+
+
 policy = group_of("Show, check and simulate policies; sum up observe mode.")
 app.add_typer(policy, name="policy")
 config = group_of("Print the schema of the settings.")

@@ -22,6 +22,7 @@ from holdfast.faults import CATALOG, InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
 from holdfast.policies.alerts import Alerts, Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, GRADED, PROVIDER, SPEC016
+from holdfast.policies.fleet_options import SharedOptions
 from holdfast.policies.policy import DEFAULT_CIRCUIT, MODES, PHASES, Mode, policy_at, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.role import RoleSettings
@@ -40,7 +41,7 @@ BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "
 STARTS = ("base", "profile", "phase")
 """The options that choose what the default policy starts from. Only one of them may be given."""
 _SWITCHES = ("enabled", "log")
-_TOP = (*_SWITCHES, "mode", *STARTS, "policy", "targets", "roles", "alerts", "bridge")
+_TOP = (*_SWITCHES, "mode", *STARTS, "policy", "targets", "roles", "alerts", "bridge", "shared")
 
 _INVALID = object()
 _PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, ServerLimits, Threshold, Tries)
@@ -56,6 +57,10 @@ class Configurable(Protocol):
 
     log: bool
     supervises: bool
+
+    def share(self, shared: SharedOptions) -> None:
+        """Share with other processes what is learned of limits and outages."""
+        ...
 
     def set_modes(self, mode: Mode | None, by_name: Mapping[str, Mode]) -> None:
         """Set the mode, and the modes of targets by the names of their circuits. None: as the runtime was made."""
@@ -96,6 +101,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
     """When to alert a person, and where to; used by `holdfast.sinks.raise_alerts`."""
     bridge: BridgeOptions = BridgeOptions()
     """Where a bridge listens, and its limits; used by `holdfast serve`."""
+    shared: SharedOptions = SharedOptions()
+    """Where several processes share what they learn of limits and outages."""
     supervision: bool = True
     """Whether supervisors restart what crashed. Phases 1 and 2 say no."""
     source: str = "code"
@@ -118,6 +125,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
             raise InvalidError.at("config.alerts", "an Alerts", self.alerts)
         if not isinstance(self.bridge, BridgeOptions):
             raise InvalidError.at("config.bridge", "a BridgeOptions", self.bridge)
+        if not isinstance(self.shared, SharedOptions):
+            raise InvalidError.at("config.shared", "a SharedOptions", self.shared)
         # Mistyped names are reported now, not when the settings are applied.
         _by_name(self.targets, "config.targets")
 
@@ -147,6 +156,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
         runtime.supervises = self.supervision
         if self.log is not None:
             runtime.log = self.log
+        if self.shared.url:
+            runtime.share(self.shared)
 
 
 def _by_name(given: Mapping[str, V], path: str) -> dict[str, V]:
@@ -186,6 +197,7 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     roles = _roles(tables.get("roles", {}), problems)
     alerts = _overlay(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
     bridge = _overlay(BridgeOptions, BridgeOptions(), tables.get("bridge", {}), "bridge", problems) or BridgeOptions()
+    shared = _overlay(SharedOptions, SharedOptions(), tables.get("shared", {}), "shared", problems) or SharedOptions()
     if problems.found:
         return None
     return Config(
@@ -197,6 +209,7 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
         roles=roles,
         alerts=alerts,
         bridge=bridge,
+        shared=shared,
         supervision=supervision,
         source=source,
     )

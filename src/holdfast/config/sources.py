@@ -33,6 +33,7 @@ _PREFIX = "HOLDFAST_"
 _ENABLED = f"{_PREFIX}ENABLED"
 _ENABLED_ALIAS = "RESILIENCE_ENABLED"
 _FILE_VARIABLE = f"{_PREFIX}CONFIG"
+_SHARED_URL = f"{_PREFIX}SHARED_URL"
 _BRIDGE = ("HOST", "PORT", "BRIDGE_HOME", "BRIDGE_TOKEN", "HOOK_TOKEN", "METRICS_TOKEN", "ADMIN_TOKEN", "ALLOWED_PROJECT_ROOT", "TLS_CERT", "TLS_KEY")  # fmt: skip
 """Read by `holdfast serve`."""
 _NOT_SETTINGS = frozenset({
@@ -119,6 +120,7 @@ def variables() -> Mapping[str, Any]:
         f"{_PREFIX}BASE": str,
         f"{_PREFIX}PROFILE": str,
         f"{_PREFIX}PHASE": int,
+        _SHARED_URL: str,
         **{f"{_PREFIX}{name.upper()}": kind for name, kind in plain.items()},
     }
 
@@ -274,6 +276,10 @@ def _set(tables: dict[str, Any], option: str, value: Any) -> str:
     if option in STARTS or option in ("enabled", "mode", "log"):
         tables[option] = value
         return option
+    if option == "shared_url":
+        shared = tables.get("shared", {})
+        tables["shared"] = {**shared, "url": value} if isinstance(shared, dict) else shared
+        return "shared.url"
     policy = tables.get("policy", {})
     # A `policy` that is not a table stays as it is, so that reading the tables reports it.
     tables["policy"] = {**policy, option: value} if isinstance(policy, dict) else policy

@@ -177,6 +177,8 @@ class LogLines:
             records.MCPServerDisconnected: (levels.warned, _server_disconnected),
             records.MCPReconnectAttempt: (levels.step, _server_attempt),
             records.MCPServerReconnected: (levels.recovered, _server_reconnected),
+            records.SharedStateLost: (levels.warned, _shared_lost),
+            records.SharedStateBack: (levels.recovered, _shared_back),
             records.UserNotified: (levels.failed, _notified),
             records.OperatorAsked: (levels.failed, _asked),
             records.SessionTurnStart: (levels.attempt, _turn_started),
@@ -520,6 +522,14 @@ def _server_attempt(event: records.MCPReconnectAttempt) -> str:
 
 def _server_reconnected(event: records.MCPServerReconnected) -> str:
     return f"MCP server {event.server} is connected again after {event.after:.1f} s"
+
+
+def _shared_lost(event: records.SharedStateLost) -> str:
+    return f"shared state at {event.place} is lost ({event.reason}): this process goes on by itself"
+
+
+def _shared_back(event: records.SharedStateBack) -> str:
+    return f"shared state at {event.place} is back after {event.after:.1f} s"
 
 
 def _gave_up(event: records.GaveUp) -> str:

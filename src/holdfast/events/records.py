@@ -292,6 +292,22 @@ class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
 
 
 # Separate from Failed: each agent of a chain may fail, and the user is notified once.
+class SharedStateLost(_Record, frozen=True, kw_only=True, tag="shared-state-lost"):
+    """The engine that processes share their knowledge on cannot be reached. Each process goes on by what it knows itself."""
+
+    place: str
+    """The engine's address, without user and password."""
+    reason: str
+
+
+class SharedStateBack(_Record, frozen=True, kw_only=True, tag="shared-state-back"):
+    """The engine can be reached again."""
+
+    place: str
+    after: float
+    """Seconds that it was lost."""
+
+
 class UserNotified(_Record, frozen=True, kw_only=True, tag="user-notified"):
     """A role and all its understudies failed, and the user was notified. At most once per operation."""
 
@@ -715,6 +731,8 @@ Event: TypeAlias = (
     | MCPServerDisconnected
     | MCPReconnectAttempt
     | MCPServerReconnected
+    | SharedStateLost
+    | SharedStateBack
     | UserNotified
     | OperatorAsked
     | SessionTurnStart

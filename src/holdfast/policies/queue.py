@@ -66,6 +66,14 @@ class WaitQueue(Generic[W]):
     def __len__(self) -> int:
         return len(self._waits)
 
+    def waiting(self) -> dict[Priority, int]:
+        """Return how many calls of each priority wait."""
+        counts: dict[Priority, int] = {}
+        for (priority, _), line in self._lines.items():
+            if line.waiting:
+                counts[priority] = counts.get(priority, 0) + len(line.waiting)
+        return counts
+
     @staticmethod
     def turn(priority: Priority, caller: int = 0) -> QueueTurn:
         """Return the turn of a call that comes now."""

@@ -36,6 +36,8 @@ from holdfast.events import (
     Recovered,
     Repaired,
     Retry,
+    SharedStateBack,
+    SharedStateLost,
     SubtaskFailed,
     TaskDecomposed,
     TaskHalted,
@@ -44,6 +46,7 @@ from holdfast.events import (
 )
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
+from holdfast.policies.fleet_options import SharedOptions
 from holdfast.policies.policy import MODES, names_timeout, policy_at, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import target_of
@@ -65,6 +68,8 @@ if TYPE_CHECKING:
     from holdfast.policies.policy import Mode
     from holdfast.policies.profiles import Profile, ProfileName
     from holdfast.policies.target import Target
+    from holdfast.runtime.fleet import attach
+    from holdfast.runtime.fleet.link import FleetLink
     from holdfast.runtime.targets.target_state import TargetState
 
     _A = TypeVar("_A", bound=Event)
@@ -72,6 +77,8 @@ if TYPE_CHECKING:
     _C = TypeVar("_C", bound=Event)
 else:
     logging = lazy_module("logging", globals())
+    # Most processes share nothing and need none of it.
+    attach = lazy_module("holdfast.runtime.fleet.attach", globals())
 
 __all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "forget_targets", "use_runtime"]
 
@@ -99,7 +106,7 @@ class _Changes:
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
     *(ActorResumed, MessageDropped, ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
-    *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted, Observed),
+    *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted, Observed, SharedStateLost, SharedStateBack),
 )
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing. Only
 observe mode reports every call; its log has one line a minute."""
@@ -132,12 +139,20 @@ class Runtime:
         and other numbers, texts and shapes of events. `profile` in `holdfast.toml` does the same. By default `"holdfast"`.
     consent: a function of operation, step and fault that returns True if a fallback with `consent="ask"` may be used.
     log: whether it writes retries, fallbacks and failures to `logging.getLogger("holdfast")`.
+    shared: the engine on which it shares with other processes what it learns of limits and outages: an address such as
+        `"redis://cache:6379/0"` or `"postgresql://…"`, or `SharedOptions`. By default nothing is shared.
 
     Wrong options raise `InvalidError`.
     """
 
     supervises: bool = True
     """Whether supervisors restart what crashed. The settings of the phases 1 and 2 say no."""
+    _write: tuple[Any, Handler] | None = None
+    """What the runtime's own log is written with: structlog, or None for `logging`; and the handler."""
+    link: FleetLink | None = None
+    """The connection to the engine of a fleet; None: nothing is shared."""
+    shared: SharedOptions = SharedOptions()
+    """What it shares with other processes, and where."""
 
     @options.suggests
     def __init__(
@@ -152,6 +167,7 @@ class Runtime:
         profile: ProfileName = "holdfast",
         consent: Callable[[str, str, Fault], Any] | None = None,
         log: bool = False,
+        shared: str | SharedOptions | None = None,
     ) -> None:
         _check(clock, rng, consent)
         options.flag("runtime.waits", waits)
@@ -192,13 +208,29 @@ class Runtime:
         """The targets whose calls go to their fallbacks although no circuit has opened."""
         """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
         self._log: Subscription | None = None
-        self._write: tuple[Any, Handler] | None = None
-        """What the runtime's own log is written with: structlog, or None for `logging`; and the handler."""
         self.log = log
         self._due: Callable[[], None] | None = None
+        self.share(shared)
         # The rules are loaded now and not with the first failure: open files may be what has run out by then.
         _ = self.rules.classifier
         _runtimes.add(self)
+
+    def share(self, shared: str | SharedOptions | None) -> None:
+        """Share with other processes what it learns of limits and outages, from now on.
+
+        Nothing is connected before there is something to tell. Raises `InvalidError` for an unknown kind of address, and
+        `MissingExtraError` if the engine's package is not installed.
+
+            runtime.share(SharedOptions(url="redis://cache:6379/0", namespace="shop"))
+        """
+        shared = SharedOptions(url=shared or "") if shared is None or isinstance(shared, str) else shared
+        if shared == self.shared:
+            return
+        self.registry.share(None)
+        if shared.url:
+            self.link = attach.link_of(self, shared)
+            self.registry.share(self.link)
+        self.shared = shared
 
     @property
     def log(self) -> bool:
@@ -449,6 +481,8 @@ class Runtime:
     def after_fork(self) -> None:
         """Replace the locks and the random state that a forked worker has copied from its parent. Called after each fork."""
         # A thread of the parent may have held a lock at the fork, and workers with the same jitter would retry together.
+        if self.link is not None:
+            self.link.after_fork()
         self.registry.after_fork()
         self.bus.after_fork()
         self.commands.after_fork()

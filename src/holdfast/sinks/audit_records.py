@@ -27,6 +27,7 @@ _BY_CLASS: Mapping[AuditClass, tuple[type[Event], ...]] = {
         events.SubtaskFailed,
         events.TaskHalted,
         events.MCPServerDisconnected,
+        events.SharedStateLost,
     ),
     "Retry": (events.Retry, events.RetryDenied, events.TaskOutputRejected, events.MCPReconnectAttempt),
     "Recovery": (
@@ -35,6 +36,7 @@ _BY_CLASS: Mapping[AuditClass, tuple[type[Event], ...]] = {
         events.Recovered,
         events.TaskDecomposed,
         events.MCPServerReconnected,
+        events.SharedStateBack,
     ),
     "Fallback": (events.Fallback, events.AgentFallback, events.Degraded, events.UserNotified),
     "Turn": (events.TaskStarted, events.TaskFinished, events.SessionTurnStart, events.SessionTurnEnd),

@@ -28,6 +28,8 @@ from holdfast.extensions import Extensions
 from holdfast.extras import install_command
 from holdfast.faults import CODES, HoldfastError
 from holdfast.runtime import page_of
+from holdfast.runtime.fleet.engines import opener_of
+from holdfast.runtime.fleet.shared_state import SharedStateError
 from holdfast.runtime.runtime import Runtime
 from holdfast.stores import EncryptedStore, SqliteStore, default_url, open_store
 from holdfast.stores.address import shown
@@ -54,6 +56,7 @@ _OPTIONAL = (
     ("prometheus-client", "prometheus", "Prometheus metrics"),
     ("structlog", "structlog", "logs through structlog"),
     ("psycopg", "postgres", "a store on PostgreSQL"),
+    ("redis", "redis", "shared state on Redis"),
     ("cryptography", "encryption", "an encrypted store"),
 )
 _FILE = "holdfast.toml"
@@ -88,6 +91,7 @@ def doctor(*, as_json: bool) -> Exit:
         *_config(Path(), dict(os.environ)),
         *_sqlite(),
         _store(),
+        *_shared(Path(), dict(os.environ)),
         *_bridge(state_folder()),
         *_pages(),
         *_extensions(),
@@ -203,6 +207,37 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[CheckResult
         yield CheckResult(_FILE, "info", "none here; the defaults apply")
     else:
         yield CheckResult(_FILE, "ok", f"{config.source}, {counted(len(config.targets), 'target')}")
+
+
+def _shared(folder: Path, environment: dict[str, str]) -> Iterator[CheckResult]:
+    """Ask the engine of shared state, where there is one."""
+    try:
+        options = load(environ=environment, folder=folder).shared
+    except ConfigError:
+        return  # said already
+    if not options.url:
+        return
+    try:
+        engine = opener_of(options)()
+    except HoldfastError as error:
+        yield CheckResult("shared state", "failed", str(error), "fix what is named")
+        return
+    try:
+        engine.targets()
+        began = time.perf_counter()
+        known = len(engine.targets())
+        took = 1000 * (time.perf_counter() - began)
+        wrong = engine.check()
+    except SharedStateError as error:
+        yield CheckResult(
+            "shared state", "failed", f"{engine.place}: {error}", "start it, or fix the address in [shared]"
+        )
+        return
+    finally:
+        engine.close()
+    found = f"{engine.place}, {counted(known, 'target')}, {took:.1f} ms"
+    fix = "give it memory of its own, and a server that can be written to" if wrong else ""
+    yield CheckResult("shared state", "warning" if wrong else "ok", "; ".join([found, *wrong]), fix)
 
 
 def _place(problem: Problem) -> str:

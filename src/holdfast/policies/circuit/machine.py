@@ -361,6 +361,27 @@ class Breaker:
             open_until=self.open_until,
         )
 
+    @property
+    def is_away(self) -> bool:
+        """Whether it opened by itself, and no probe was answered since."""
+        return self.recorded_state is not _CLOSED and not self.good_probes and self._mode() == "normal"
+
+    def probe_at(self, at: float) -> None:
+        """Let the next probe through at this time: another process looks before, or this one is asked to."""
+        if self.recorded_state is _OPEN and self.open_until is not None:
+            self._stay_open_until(at)
+
+    def answered_elsewhere(self, now: float) -> None:
+        """Another process got a good answer. A graded circuit lets those who wait come back as after a probe of its own."""
+        if not self.is_away:
+            return
+        if self.recorded_state is _OPEN:
+            self._become(_HALF_OPEN, now)
+        if self.config.graded:
+            self.good_probes = 1
+            self.streak = self.first_failures = 0
+            self._ramp.answered(now, now, 1)
+
     def force_open(self, now: float) -> None:
         """Hold it open until `release` was called as often as this method."""
         self.isolations += 1

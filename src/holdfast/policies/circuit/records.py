@@ -47,6 +47,8 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     """Its number there among the first attempts that did not wait; 0: it is none."""
     caller: int = 0
     """Who makes it; 0: nothing is paced."""
+    start: int = 0
+    """The number of its start, where several processes share a pace; -1: it had none; 0: there is no such pace."""
     waited: float = 0.0
     """Seconds that it waited for its turn where the plain client would have made it at once."""
 

@@ -16,7 +16,11 @@ from holdfast.runtime.targets.target_state import TargetState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.runtime.fleet.link import FleetLink
+
 __all__ = ["Registry"]
+
+_SHARED = ("provider:", "model:", "key:", "deployment:", "quota:")
 
 
 class Registry:
@@ -29,6 +33,7 @@ class Registry:
         self._states: dict[str, TargetState] = {}
         self._unnamed: WeakSet[TargetState] = WeakSet()
         self._opens_of_evicted = 0
+        self._link: FleetLink | None = None
 
     def get(self, name: str) -> TargetState:
         """Return the state of this name; it is created where there is none."""
@@ -40,8 +45,22 @@ class Registry:
                 if state is None:
                     if len(self._states) >= self._most:
                         self._evict_idle()
-                    state = self._states[name] = TargetState(name)
+                    state = TargetState(name)
+                    self._attach(state)
+                    self._states[name] = state
         return state
+
+    def share(self, link: FleetLink | None) -> None:
+        """Share the states of services outside of the program with other processes; None: no longer."""
+        with self._lock:
+            self._link = link
+            for state in self._states.values():
+                self._attach(state)
+
+    def _attach(self, state: TargetState) -> None:
+        # Tools, agents and functions are this process's own.
+        is_shared = self._link is not None and state.name.startswith(_SHARED)
+        state.share = self._link.share_of(state) if self._link is not None and is_shared else None
 
     def known(self, name: str) -> TargetState | None:
         """Return the state of this name, or None."""

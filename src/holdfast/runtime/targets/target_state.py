@@ -1,7 +1,7 @@
 """`TargetState`: what all calls to one name share: a circuit, a pace, a retry quota, hedge statistics and a limiter.
 
-Only this module touches a circuit's machine or its lock; all others call the methods of `TargetState`. Behind these methods
-the state can later be shared between processes.
+Only this module touches a circuit's machine or its lock; all others call the methods of `TargetState`. Where several processes share
+what they know of the target, `share` has what the others know (`runtime/fleet/`).
 
 Invariant: a policy without a circuit ignores the circuit that another policy gave to the same name. The same holds for quotas and
 limiters.
@@ -10,6 +10,7 @@ limiters.
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,6 +28,7 @@ from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.pace import Pace
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.quota import QuotaMachine
+from holdfast.runtime.fleet.shared_target import SharedTarget
 from holdfast.runtime.locks import if_free, new_lock
 from holdfast.runtime.targets.limiter import limiter_for, limits_of, strictest
 from holdfast.runtime.targets.request_watch import RequestWatch
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.queue import Priority, QueueTurn
     from holdfast.policies.quota import Quota
+    from holdfast.runtime.fleet.share import TargetShare
     from holdfast.runtime.targets.limiter import Limiter, LimiterOptions
 else:
     logging = lazy_module("logging", globals())
@@ -72,7 +75,7 @@ _GIVES_BACK: Final = (_Verdict.IGNORED, _CANCELLED)
 """Verdicts that say nothing about the callee: they only give a permit back."""
 
 
-class TargetState:
+class TargetState(SharedTarget):
     """The state behind one name. Its methods may be called from any thread.
 
     Methods that return True for "changed" leave transitions of the circuit to be read with `take_transitions`.
@@ -110,10 +113,11 @@ class TargetState:
         "limiter",
         "name",
         "requests",
+        "share",
         "shares_declared",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str) -> None:  # noqa: PLR0915 - one line for each thing that calls share
         self.name = name
         self.circuit: Circuit | None = None
         """The settings of its circuit; None until a policy brings some."""
@@ -149,6 +153,8 @@ class TargetState:
         """The same of calls that the other side announced not to accept."""
         self.shares_declared = False
         """Somebody declared that its calls share a limit: they wait for their turn."""
+        self.share: TargetShare | None = None
+        """What this process shares of it with others; None: nothing."""
         self.requests = RequestWatch(self._lock)
         self._expects_limits, self._limited_at = False, -math.inf
         """When the other side last rejected a call because there were too many, or announced that it would."""
@@ -167,7 +173,7 @@ class TargetState:
 
     # --- the circuit ---
 
-    def admit(
+    def admit(  # noqa: C901 - one decision, read from top to bottom
         self,
         now: float,
         turn: QueueTurn,
@@ -189,11 +195,15 @@ class TargetState:
                 self._settle_given_back(now)
             self._called.pop(turn, None)
             allowance = self._allowances.get(limited_as)
+            shared = self._governing_share(now) if queues else None
             wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues else None
             # Calls of low priority yield. The people beside them would be rejected in their place.
-            early = None if low else self._early_calls(now, allowance)
+            early = None if low or shared is not None else self._early_calls(now, allowance)
+            if shared is not None:
+                # While nobody knows whether it helps to wait, the plain client's attempts do not.
+                forced = forced or not (shared.is_held or low or tries >= PLAIN_ATTEMPTS)
             is_paced = wait is not None and wait.rule is Rule.PACE and not (self.shares_declared or low)
-            if wait is not None and is_paced and tries < PLAIN_ATTEMPTS:
+            if wait is not None and is_paced and tries < PLAIN_ATTEMPTS and shared is None:
                 # The plain client would make this attempt now. It waits only where that helps.
                 forced = (early is not None and self._goes_early(now, turn, early, tries)) or forced
                 wait = _at_most(wait, now + self._longest_wait(now, turn, early, allowance))
@@ -208,6 +218,8 @@ class TargetState:
                     answer.number = early.started(is_early=answer.forced)
                     answer.first = early.first_started() if answer.forced and not tries else 0
             self._queue.served(turn)
+            if shared is not None:
+                answer.start = shared.started(now)
             if allowance is not None:
                 allowance.started(now)
             if self._pace is not None:
@@ -272,7 +284,10 @@ class TargetState:
         if self._pace is not None and not self._queue and self._pace.is_stale(now):
             self._set_pace(self._open_pace())
         wait = 0.0 if self._pace is None else self._pace.wait(now, ahead, low=low)
-        if allowance is not None:
+        if (share := self._governing_share(now)) is not None:
+            # The others' calls count too. What is announced to this process is what all of them have left.
+            wait = share.wait(now, ahead)
+        elif allowance is not None:
             # A call that can wait leaves one for a call that cannot.
             wait = max(wait, allowance.wait(now, ahead + low))
         if wait > _ROUNDING:
@@ -334,6 +349,8 @@ class TargetState:
                 self._is_busy = True
             due = self._take_due(now) if self._ended(permit) else []
             changed = bool(self._breaker.pending)
+            if self.share is not None:
+                self.share.ended(permit, now, answered=False, is_away=self._breaker.is_away)
         self._wake(due)
         return changed
 
@@ -351,6 +368,8 @@ class TargetState:
         """
         with self._lock:
             self._limited_at = now
+            if self.share is not None and self._breaker.config.graded:
+                self.share.limited(permit, requested, now)
             if permit.caller:
                 self._callers.rejected(permit.caller)
             self._learn(permit, now, rejected=True)
@@ -422,6 +441,7 @@ class TargetState:
         with self._lock:
             self._queue.join(turn, wake)
             self._is_busy = True
+            self._want_start(turn.priority)
 
     def leave(self, turn: QueueTurn, now: float, *, is_lost: bool = False) -> None:
         """The call does not wait any more: it was woken, its time is over, or it was cancelled.
@@ -464,6 +484,8 @@ class TargetState:
             self._learn(permit, now, rejected=False)
             if permit.again and permit.early is not None:
                 permit.early.retry_accepted()
+            if self.share is not None:
+                self.share.ended(permit, now, answered=True, is_away=self._breaker.is_away)
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)
@@ -492,6 +514,8 @@ class TargetState:
         if not self._queue or not self._breaker.config.graded:
             return []
         room = max(0, self._breaker.room(now) - len(self._called))
+        if (free := self._free_starts(now)) is not None:
+            room, most = min(room, free - len(self._called)), sys.maxsize
         # A pace lets calls start one by one, and the first of those who wait computes when.
         due = self._queue.take(min(room, most) if self._breaker.paced else room)
         self._called.update((turn, now) for turn, _ in due)
@@ -509,7 +533,7 @@ class TargetState:
             self._paced.clear()
             if pace is None or pace.is_open:
                 self._callers.forget()
-        self._breaker.set_paced(pace is not None or bool(self._allowances))
+        self._breaker.set_paced(pace is not None or bool(self._allowances) or self._is_shared_pace)
         self._is_busy = bool(self._queue) or self._breaker.paced or self.requests.seen.is_watched
 
     def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
@@ -764,6 +788,8 @@ class TargetState:
         self._queue = WaitQueue()
         self._called, self._left = {}, []
         self._is_busy = self._breaker.paced
+        if self.share is not None:
+            self.share.after_fork()
         if self.limiter is not None and self._limiter_options is not None:
             self.limiter = limiter_for(self.name, *self._limiter_options)
 
