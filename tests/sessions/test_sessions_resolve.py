@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, Done, FailingStore, code_of, dies
+from sessions_kit import Crash, Done, FailingStore, code_of, dies, next_run
 
 from holdfast import tool
 from holdfast.faults import HoldfastError, InvalidError, OutcomeUnknownError
@@ -282,3 +282,31 @@ def test_a_resolution_whose_result_does_not_fit_opens_the_doubt_again(in_turn: b
         assert DONE == ["v2"]
 
     run(main())
+
+
+def test_a_turn_that_took_a_resolved_result_has_done_its_step():
+    """The person said that it happened, and a turn returned that. The next run does not do it again."""
+
+    async def program(session: Session) -> int:
+        async with session.turn("a release"):
+            return await session.keyed("v2").step(deploy, "v2")
+
+    async def main():
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(TimeoutError):
+                await program(session)
+            with pytest.raises(OutcomeUnknownError):
+                await program(session)
+        await resolve_step(store, "s", "s/1/key:v2", happened=True, result=5)
+        next_run()
+        async with Session.open("s", store=store) as session:
+            assert await program(session) == 5
+        next_run()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError, match="has done it") as raised:
+                await program(session)
+            assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == ["v2"]

@@ -19,7 +19,7 @@ from holdfast.runtime.tool import ToolContract, contract_of_call, declare
 from holdfast.sessions import codec
 from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
 from holdfast.sessions.journal import Journal
-from holdfast.sessions.place import here, known_as
+from holdfast.sessions.place import here, known_before
 
 if TYPE_CHECKING:
     from holdfast.once.records import StepEntry, StepStarted
@@ -47,7 +47,7 @@ class Call(msgspec.Struct, frozen=True):
     def earlier(self) -> Identity:
         """Return what earlier versions knew the call by."""
         given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
-        return known_as(self.journal, Identity(self.name, given))
+        return known_before(self.journal, Identity(self.name, given))
 
     @property
     def identities(self) -> tuple[Identity, ...]:

@@ -54,6 +54,7 @@ from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.map_items import MapItems, coming_of
 from holdfast.sessions.open_ends import check_done, leave_open
 from holdfast.sessions.place import around_here, inside, known_as, outer_places, part, task_here, whom_alive
+from holdfast.sessions.runs import Runs
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
     PATIENCE_S,
@@ -101,7 +102,7 @@ class StepRunner:
         self._journal = journal
         self._uses = Uses(self._memory.steps_of(turn), called=called, parts=journal.parts)
         self._questions = Uses(self._memory.questions_of(turn))
-        self._numbered = Uses({})
+        self._runs = Runs(journal, turn, self._memory.steps_of(turn))
         self._maps: list[MapItems] = []
         """The calls of `map` that run."""
 
@@ -174,8 +175,7 @@ class StepRunner:
     async def numbered(self, name: str, args: str, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
         self._check_open()
-        identity = known_as(self._journal, Identity(name, args))
-        use = self._taken(self._numbered, identity)
+        use = self._taken(self._runs.uses, self._runs.identity(name, args, has_earlier=self._uses.has_earlier))
         # With its turn: what is unknown about work of an earlier turn is not about this one.
         key = suffix(self.turn, use.name)
         await until_free(use)
@@ -200,7 +200,7 @@ class StepRunner:
 
     def _begin(self, place: str) -> None:
         """A step or a part begins, or begins anew: what is called inside are the same calls as before."""
-        for uses in (self._uses, self._questions, self._numbered):
+        for uses in (self._uses, self._questions, self._runs.uses):
             uses.begin(place)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
@@ -443,7 +443,7 @@ class StepRunner:
 
     async def _call(self, step: RunningStep) -> Any:
         call = step.call
-        if self._uses.by_place or self._questions.by_place or self._numbered.by_place:
+        if self._uses.by_place or self._questions.by_place or self._runs.uses.by_place:
             self._begin(in_step(step.use.name))
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         with Scope("tool", parent=self.scope, name=step.name):
