@@ -178,9 +178,8 @@ def _equal_run(part: Part) -> Iterator[str]:
             yield f"    return await {flow}.run(session)"
         case _:
             yield f"    async def pay_{who}(work):"
-            yield f'        answer = await work.call("pay", who="{who}")'
-            yield "        return answer.content"
-            yield f'    ended = await {machine}, name="stages-{who}", tools=[pay]).run(session)'
+            yield f'        return await session.step(pay, "{who}")'
+            yield f'    ended = await {machine}, name="stages-{who}").run(session)'
             yield f'    return ended.results["{who}"]'
 
 

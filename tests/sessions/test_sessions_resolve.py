@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, Done, FailingStore, code_of, dies, next_run
 
-from holdfast import tool
+from holdfast import call_key, recover, tool
 from holdfast.faults import HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.runtime.tool import Happened
 from holdfast.sessions import Session
@@ -310,3 +310,21 @@ def test_a_turn_that_took_a_resolved_result_has_done_its_step():
 
     run(main())
     assert DONE == ["v2"]
+
+
+def test_the_error_of_a_doubt_names_the_key_that_the_service_got():
+    @tool(effect="unsafe")
+    @recover("bank")
+    async def wire(who: str) -> str:
+        DONE.append(call_key())
+        raise TimeoutError("read timed out")
+
+    async def main():
+        async with Session.open("s", store=MemoryStore()) as session:
+            for _ in range(2):
+                with pytest.raises(OutcomeUnknownError) as raised:
+                    await session.step(wire, "ada")
+            assert [f"{raised.value.key}/1"] == DONE
+            assert f"knows it by '{raised.value.key}/1'" in str(raised.value)
+
+    run(main())

@@ -26,7 +26,6 @@ from holdfast.once.doubt import (
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import (
     Identity,
-    call_key_in,
     key_of,
     name_in,
     step_name,
@@ -282,7 +281,7 @@ class StepRunner:
                     case Happened(result):
                         return result
                     case verdict if verdict != NOT_HAPPENED:
-                        raise self._unknown(name)
+                        raise self._unknown(name, call=call)
                 return await self._run(step, repeats=True)
             case _:
                 step = self._step_of(call, use)
@@ -591,13 +590,14 @@ class StepRunner:
         if call.contract is None or call.contract.verify is None or LEFT_BEHIND.runs(step.key):
             # A thread that still runs may take effect after `verify` has looked.
             return CANNOT_TELL
-        # A function that recovers by itself sends the key of its first call inside the step.
         known = self._memory.steps_of(self.turn).get(self._name(step))
         began_with = step.key if known is None or not known.key else known.key
-        key = call_key_in(began_with) if recovers(call.fn, call.contract) else began_with
-        reading = recover(effect="read", runtime=self._journal.runtime)
+        reading, verdict = recover(effect="read", runtime=self._journal.runtime), CANNOT_TELL
         try:
-            verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
+            for key in call.keys_to_verify(began_with):
+                verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
+                if verdict != NOT_HAPPENED:
+                    break
         except Exception as error:  # noqa: BLE001 - `verify` is the user's and may raise anything
             suppressed(error, NOT_VERIFIED, runtime=self._journal.runtime)
             return CANNOT_TELL
@@ -677,10 +677,11 @@ class StepRunner:
             context = {"session_id": self._journal.session, "turn": self.turn}
             raise HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context=context))
 
-    def _unknown(self, name: str, known: StepEntry | None = None) -> OutcomeUnknownError:
-        known = self._memory.steps_of(self.turn)[name] if known is None else known
-        option = cli_option(self._journal.store)
-        return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
+    def _unknown(self, name: str, known: StepEntry | None = None, call: Call | None = None) -> OutcomeUnknownError:
+        known, journal = self._memory.steps_of(self.turn)[name] if known is None else known, self._journal
+        sent = "" if call is None else call.sent(known.key or self.key(name))
+        option = cli_option(journal.store)
+        return unknown_error(journal.session, suffix(self.turn, name), known, store_option=option, sent=sent)
 
 
 def _left_open(runtime: Runtime | None) -> Suppression:
