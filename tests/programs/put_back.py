@@ -235,7 +235,7 @@ def xw8(put: Put) -> None:
 
 def xw9(put: Put) -> None:
     """The step's own key is all that `verify` gets."""
-    put(call.Call, "keys_to_verify", lambda _, key: (key,))
+    put(call.Call, "keys_to_verify", lambda _, key: (key, key))
 
 
 BUGS: dict[str, Callable[[Put], None]] = {

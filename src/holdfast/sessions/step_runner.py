@@ -24,14 +24,7 @@ from holdfast.once.doubt import (
     unstored_note,
 )
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
-from holdfast.once.identity import (
-    Identity,
-    key_of,
-    name_in,
-    step_name,
-    suffix,
-    uses_in,
-)
+from holdfast.once.identity import Identity, key_of, name_in, step_name, suffix, uses_in
 from holdfast.once.outcome import Drifted, InDoubt, Repeat, Return, decide_step, did_nothing, needs_start
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
@@ -592,12 +585,14 @@ class StepRunner:
             return CANNOT_TELL
         known = self._memory.steps_of(self.turn).get(self._name(step))
         began_with = step.key if known is None or not known.key else known.key
-        reading, verdict = recover(effect="read", runtime=self._journal.runtime), CANNOT_TELL
+        reading, (likely, other) = (
+            recover(effect="read", runtime=self._journal.runtime),
+            call.keys_to_verify(began_with),
+        )
         try:
-            for key in call.keys_to_verify(began_with):
-                verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
-                if verdict != NOT_HAPPENED:
-                    break
+            verdict = await reading.call(verify_async, call.contract, likely, call.args, call.kwargs)
+            if verdict == NOT_HAPPENED:
+                verdict = await reading.call(verify_async, call.contract, other, call.args, call.kwargs)
         except Exception as error:  # noqa: BLE001 - `verify` is the user's and may raise anything
             suppressed(error, NOT_VERIFIED, runtime=self._journal.runtime)
             return CANNOT_TELL
@@ -679,8 +674,7 @@ class StepRunner:
 
     def _unknown(self, name: str, known: StepEntry | None = None, call: Call | None = None) -> OutcomeUnknownError:
         known, journal = self._memory.steps_of(self.turn)[name] if known is None else known, self._journal
-        sent = "" if call is None else call.sent(known.key or self.key(name))
-        option = cli_option(journal.store)
+        sent, option = "" if call is None else call.sent(known.key or self.key(name)), cli_option(journal.store)
         return unknown_error(journal.session, suffix(self.turn, name), known, store_option=option, sent=sent)
 
 
