@@ -113,6 +113,11 @@ def test_the_error_of_a_drift_shows_both_calls_and_the_ways_on() -> None:
     }
 
 
+def test_the_error_of_a_drift_says_what_to_do_about_an_order_that_changes() -> None:
+    assert "`sorted(…)`" in drift_error("s", 0, ended(PAY, shown="(1)"), "(2)").fault.message
+    assert "`sorted(…)`" not in drift_error("s", 0, ended(PAY, shown="(1)"), "(1)").fault.message
+
+
 def test_the_error_of_a_drift_outside_of_turns_has_a_key_without_one() -> None:
     assert drift_error("s", 0, ended(PAY), "(3)").fault.context["key"] == f"s/{NAME}"
     assert drift_error("s", 0, ended(PAY), "(3)").fault.context["before"] == "(arguments that were not kept)"

@@ -318,6 +318,15 @@ def verified(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
+@element("checked_outside", "checked_inside", whats="checked", odd=("no id", "refused", "slow", "late"), weight=3)
+def verified_recovered(part: Part, style: Style) -> Iterator[str]:
+    """The function recovers, or calls something that does."""
+    (who,) = part.who
+    function = ("checked_outside", "checked_inside")[part.variant % 2]
+    yield f"{style.variable} = {paid(literal(who), style, function=function)}"
+    yield f'say("paid {who}", {style.variable})'
+
+
 @element("book", whats="book")
 def booked(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who

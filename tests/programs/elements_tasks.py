@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.programs.part import Part, Style, element, listed, literal
+from tests.programs.part import Part, Style, element, indented, listed, literal, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,6 +162,53 @@ def payroll(part: Part, style: Style) -> Iterator[str]:
     yield f"receipts = await {name}.run(session, {listed(part.who)})"
     yield f"for who, receipt in zip({listed(part.who)}, receipts):"
     yield '    say(f"paid {who}", receipt)'
+
+
+def _equal_run(part: Part) -> Iterator[str]:
+    """A run with the same inputs each time."""
+    (who,) = part.who
+    flow, machine = (
+        f'Workflow(\'(pay "{who}")\', name="flow-{who}", tasks=[pay])',
+        f'StageMachine([Stage("{who}", pay_{who})]',
+    )
+    match part.variant // 2 % 3:
+        case 0:
+            yield f'    return (await payroll.run(session, ["{who}"]))[0]'
+        case 1:
+            yield f"    return await {flow}.run(session)"
+        case _:
+            yield f"    async def pay_{who}(work):"
+            yield f'        return await session.step(pay, "{who}")'
+            yield f'    ended = await {machine}, name="stages-{who}").run(session)'
+            yield f'    return ended.results["{who}"]'
+
+
+@element("pay", "payroll", times=3, weight=3)
+def runs_in_steps(part: Part, style: Style) -> Iterator[str]:
+    """Equal runs, each inside of a step or an item of its own."""
+    (who,) = part.who
+    yield f"async def order_{who}(number: int):"
+    yield from _equal_run(part)
+    if part.variant % 2:
+        yield f"outcomes = [each async for each in session.map(order_{who}, range(3))]"
+        yield "for number, outcome in enumerate(outcomes):"
+        yield from indented(outcome(f'f"paid {who} {{number}}"'))
+        return
+    yield "for number in range(3):"
+    yield f"    {style.variable} = await session.step(order_{who}, number)"
+    yield f'    say(f"paid {who} {{number}}", {style.variable})'
+
+
+@element("draft", "pay", "payroll", times=2, may_refuse="first", weight=3)
+def runs_in_tasks(part: Part, style: Style) -> Iterator[str]:
+    """Equal runs, each in a task of its own."""
+    (who,) = part.who
+    yield f"async def order_{who}(number: int):"
+    yield f'    await session.step(draft, f"{who} {{number}}")'
+    yield from _equal_run(part)
+    yield f"orders = (order_{who}(number) for number in range(2))"
+    yield f"for number, {style.variable} in enumerate(await asyncio.gather(*orders)):"
+    yield f'    say(f"paid {who} {{number}}", {style.variable})'
 
 
 @element("pay", "dunning")

@@ -23,6 +23,19 @@ async def checked(who: str) -> str:
     answer = await bank.post("checked", who)
     return answer["id"]
 """,
+    "checked_outside": """
+@tool(effect="unsafe", verify=find)
+@recover("bank", QUICK)
+async def checked_outside(who: str) -> str:
+    answer = await bank.post("checked", who)
+    return answer["id"]
+""",
+    "checked_inside": """
+@tool(effect="unsafe", verify=find)
+async def checked_inside(who: str) -> str:
+    answer = await recover("bank", QUICK).call(bank.post, "checked", who)
+    return answer["id"]
+""",
     "book": """
 @tool(effect="keyed")
 async def book(who: str) -> str:

@@ -40,7 +40,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Wrong:
-    """One thing that must not be: doubled, changed, swapped, invented, denied, shared, stuck, untyped, mistaken, drifted, hung, unsettled."""
+    """One thing that must not be: doubled, changed, swapped, invented, lost, denied, shared, stuck, untyped, mistaken, drifted, hung, unsettled."""
 
     kind: str
     what: str
@@ -241,6 +241,10 @@ class _Play:
                 story.add("denied", f"{each['label']} is {each['value']!r}, and the bank has it")
             if each["label"].startswith("paid ") and each["value"] not in ids:
                 story.add("invented", f"{each['label']} is {each['value']!r}, which the bank never gave")
+        receipts: dict[Any, str] = {}
+        for label, value in shown.items():
+            if label.startswith("paid ") and (other := receipts.setdefault(value, label)) != label:
+                story.add("lost", f"{label} is {value!r}, the receipt of {other}")
 
 
 _OF_THE_PROGRAM = frozenset({"KeyError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "MailError"})

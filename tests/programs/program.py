@@ -90,7 +90,7 @@ EDITS = {
 }
 """How a program is changed between two of its runs. None of them changes what a call is for the person who typed it."""
 
-_OFTEN = {"insert": 8, "wrap": 8, "move": 8}
+_OFTEN = {"insert": 8, "wrap": 8, "move": 16}
 """Edits that are drawn more often than others, where they change something: few parts have items."""
 
 _TURNS_WITHOUT_KEYS = ("turns", "turns_same", "turns_one_fails", "turn_loop")

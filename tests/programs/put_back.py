@@ -17,7 +17,7 @@ from holdfast.once import replay
 from holdfast.once.identity import function_name
 from holdfast.runtime.acts import watch_acts
 from holdfast.runtime.failures.left_behind import LeftBehind
-from holdfast.sessions import call, doubts, journal, openings, place, retention, session, siblings, step_runner
+from holdfast.sessions import call, doubts, journal, openings, place, retention, runs, session, siblings, step_runner
 from holdfast.sessions.callee import given_hash
 from holdfast.sessions.repeated_turns import EqualTurnSteps
 from holdfast.sessions.step_runner import StepRunner
@@ -70,6 +70,7 @@ def xd3(put: Put) -> None:
 def xd4_tasks(put: Put) -> None:
     """Nothing tells equal calls of several tasks apart."""
     put(replay.Use, "fits", lambda *_: True)
+    put(replay.Calling, "is_of_other", lambda *_: False)
     put(step_runner, "check_apart", lambda *_: None)
 
 
@@ -222,6 +223,21 @@ def xw6(put: Put) -> None:
     put(sys.modules["holdfast.tasks.execution"], "performed", performed)
 
 
+def xw7(put: Put) -> None:
+    """A run inside of a step is counted in the session."""
+    put(runs, "known_as", place.known_before)
+
+
+def xw8(put: Put) -> None:
+    """Nothing tells for whom one of several equal runs was made."""
+    put(replay.Uses, "expect", lambda *_: None)
+
+
+def xw9(put: Put) -> None:
+    """The step's own key is all that `verify` gets."""
+    put(call.Call, "keys_to_verify", lambda _, key: (key, key))
+
+
 BUGS: dict[str, Callable[[Put], None]] = {
     bug.__name__: bug
     for bug in (
@@ -249,6 +265,9 @@ BUGS: dict[str, Callable[[Put], None]] = {
         xw4,
         xw5,
         xw6,
+        xw7,
+        xw8,
+        xw9,
     )
 }
 """By the finding that each of them was."""

@@ -94,16 +94,20 @@ class Bank:
         return False
 
 
-def happened(key: str, folder: str = ".") -> str | None:
-    """Return the id of what was done under a key, or None. This is the truth. A `recover` inside of a call has a key below the call's."""
-    ids = [each["id"] for each in written(EFFECTS, folder) if key and f"{each['key']}/".startswith(f"{key}/")]
+def happened(key: str, folder: str = ".", *, exactly: bool = False) -> str | None:
+    """Return the id of what was done under a key, or None. This is the truth.
+
+    A `recover` inside of a call has a key below the call's: a person sees that they belong together, and a service does not.
+    """
+    done = [each for each in written(EFFECTS, folder) if key and f"{each['key']}/".startswith(f"{key}/")]
+    ids = [each["id"] for each in done if each["key"] == key or not exactly]
     return ids[-1] if ids else None
 
 
 def find(key: str, who: str) -> Any:
     """The bank's own answer to the question whether the call of this key has happened."""
     del who
-    found = happened(key)
+    found = happened(key, exactly=True)
     return NOT_HAPPENED if found is None else Happened(found)
 
 

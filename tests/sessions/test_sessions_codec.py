@@ -95,6 +95,30 @@ def test_arguments_are_compared_by_value() -> None:
     assert codec.arguments_hash((Point(1, 3),), {"a": {"x": 2, "y": 1}, "b": 1}, "s") != same
 
 
+def test_a_model_with_a_function_in_it_is_compared_without_where_that_lies_in_memory() -> None:
+    """A tool of LangChain is one. A task that runs it is told by it from others, in the next run of the program too."""
+
+    class Wrapped(pydantic.BaseModel):
+        name: str
+        work: Any
+
+        @pydantic.field_serializer("work")
+        def shown(self, work: Any) -> str:
+            return repr(work)
+
+    def made() -> Any:
+        def work() -> None: ...
+
+        return work
+
+    one, again = Wrapped(name="pay", work=made()), Wrapped(name="pay", work=made())
+    assert repr(one.work) != repr(again.work)
+    assert codec.arguments_hash((one,), {}, "s") == codec.arguments_hash((again,), {}, "s")
+    assert codec.arguments_hash((Wrapped(name="book", work=one.work),), {}, "s") != codec.arguments_hash(
+        (one,), {}, "s"
+    )
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -24,6 +24,8 @@ LEFT: dict[str, list[Any]] = {
     "half_map": [("note", "c"), ("note", "d")],
     "agent": [("request", 3)],
     "nested": [("note", "inner"), ("note", "after")],
+    "inner_workflow": [("note", "in"), ("note", "after")],
+    "inner_agent": [("request", 3), ("note", "after")],
     "parallel": [("note", "a"), ("note", "b")],
     "workflow": [("note", "end")],
     "method": [("note", "end")],

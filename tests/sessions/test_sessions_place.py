@@ -10,7 +10,7 @@ from sessions_kit import Crash, code_of, killed, next_run
 
 from holdfast import tool
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import Session
+from holdfast.sessions import Answer, Question, Session
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
 
@@ -222,3 +222,59 @@ def test_XD18_after_one_truthful_answer_equal_unsafe_calls_can_end(again: bool) 
 
     run(main())
     assert ["ada"] * (3 if again else 1) == DONE
+
+
+def test_equal_runs_inside_of_different_steps_keep_their_own_results() -> None:
+    """The run of a workflow, a stage machine or an agent inside of a step belongs to that step, also if its inputs are equal."""
+
+    async def program(session: Session, *, die: bool) -> list[int]:
+        async def work(key: str) -> int:
+            del key
+            return await session.step(pay, "fee")
+
+        async def order(who: str) -> int:
+            del who
+            return await session.numbered("release", "same", work)
+
+        first = await session.step(order, "ada")
+        if die:
+            raise Crash
+        return [first, await session.step(order, "bob"), await session.numbered("release", "same", work)]
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: program(session, die=True))
+        for _ in range(2):
+            next_run()
+            async with Session.open("s", store=store) as session:
+                assert await program(session, die=False) == [1, 2, 3]
+
+    run(main())
+    assert DONE == ["fee"] * 3
+
+
+def test_an_answer_inside_of_one_step_is_not_taken_for_the_question_of_another() -> None:
+    asked: list[str] = []
+
+    class Ben:
+        async def ask(self, question: Question) -> Answer:
+            asked.append(question.prompt)
+            return Answer(len(asked) == 1)
+
+    async def program(session: Session, *, die: bool) -> list[bool]:
+        async def order(who: str) -> bool:
+            del who
+            return await session.approve("Pay?")
+
+        first = await session.step(order, "ada")
+        if die:
+            raise Crash
+        return [first, await session.step(order, "bob")]
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: program(session, die=True), interactors=[Ben()])
+        async with Session.open("s", store=store, interactors=[Ben()]) as session:
+            assert await program(session, die=False) == [True, False]
+
+    run(main())

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, Done, FailingStore, code_of, dies
+from sessions_kit import Crash, Done, FailingStore, code_of, dies, next_run
 
-from holdfast import tool
+from holdfast import call_key, recover, tool
 from holdfast.faults import HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.runtime.tool import Happened
 from holdfast.sessions import Session
@@ -280,5 +280,51 @@ def test_a_resolution_whose_result_does_not_fit_opens_the_doubt_again(in_turn: b
             async with Session.open("s", store=store) as session:
                 assert await program(session) == 8
         assert DONE == ["v2"]
+
+    run(main())
+
+
+def test_a_turn_that_took_a_resolved_result_has_done_its_step():
+    """The person said that it happened, and a turn returned that. The next run does not do it again."""
+
+    async def program(session: Session) -> int:
+        async with session.turn("a release"):
+            return await session.keyed("v2").step(deploy, "v2")
+
+    async def main():
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(TimeoutError):
+                await program(session)
+            with pytest.raises(OutcomeUnknownError):
+                await program(session)
+        await resolve_step(store, "s", "s/1/key:v2", happened=True, result=5)
+        next_run()
+        async with Session.open("s", store=store) as session:
+            assert await program(session) == 5
+        next_run()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError, match="has done it") as raised:
+                await program(session)
+            assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == ["v2"]
+
+
+def test_the_error_of_a_doubt_names_the_key_that_the_service_got():
+    @tool(effect="unsafe")
+    @recover("bank")
+    async def wire(who: str) -> str:
+        DONE.append(call_key())
+        raise TimeoutError("read timed out")
+
+    async def main():
+        async with Session.open("s", store=MemoryStore()) as session:
+            for _ in range(2):
+                with pytest.raises(OutcomeUnknownError) as raised:
+                    await session.step(wire, "ada")
+            assert [f"{raised.value.key}/1"] == DONE
+            assert f"knows it by '{raised.value.key}/1'" in str(raised.value)
 
     run(main())

@@ -612,3 +612,77 @@ def test_workers_with_names_take_unsafe_work_in_any_order(kind: str) -> None:
 
     run(main())
     assert sorted(paid) == ["ada", "bob", "cy"]
+
+
+# --- work with steps of its own ---
+
+
+@tool(effect="unsafe")
+async def take_fee() -> int:
+    DONE.append("fee")
+    return len(DONE)
+
+
+async def customer(session: Session, who: str) -> int:
+    """Each customer makes an equal run, such as one of a workflow."""
+
+    async def work(key: str) -> int:
+        del key
+        number = await session.step(take_fee)
+        if WAITS.get("dies") == WAITS[who]:
+            raise Crash
+        return number
+
+    await asyncio.sleep(WAITS[who])
+    return await session.numbered("fee", "same", work)
+
+
+@pytest.mark.parametrize("dies", [1.0, 2.0])
+def test_equal_runs_of_tasks_keep_what_they_paid_whoever_comes_first(dies: float) -> None:
+    async def program(session: Session) -> list[int]:
+        return await asyncio.gather(customer(session, "ada"), customer(session, "bob"))
+
+    async def main() -> None:
+        store = MemoryStore()
+        WAITS.update(ada=1.0, bob=2.0, dies=dies)
+        await killed(store, program)
+        assert len(DONE) == dies
+        del WAITS["dies"]
+        WAITS.update(ada=2.0, bob=1.0)
+        async with Session.open("s", store=store) as session:
+            assert await program(session) == [1, 2]
+
+    run(main())
+    assert len(DONE) == 2
+
+
+def test_a_run_is_made_anew_for_the_task_whose_own_one_is_not_there() -> None:
+    """Bob's run has begun, and Ada's has not: she does not get his, though she comes first now."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        WAITS.update(ada=1.0, bob=2.0)
+        async with Session.open("s", store=store) as session:
+            assert await asyncio.create_task(customer(session, "bob")) == 1
+        next_run()
+        async with Session.open("s", store=store) as session:
+            tasks = [asyncio.create_task(customer(session, who)) for who in ("ada", "bob")]
+            assert await asyncio.gather(*tasks) == [2, 1]
+
+    run(main())
+    assert len(DONE) == 2
+
+
+def test_equal_runs_that_were_made_one_after_the_other_may_be_made_by_tasks() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        WAITS.update(ada=0.0, bob=0.0)
+        async with Session.open("s", store=store) as session:
+            for who in ("ada", "bob"):
+                await customer(session, who)
+        next_run()
+        async with Session.open("s", store=store) as session:
+            await asyncio.gather(customer(session, "ada"), customer(session, "bob"))
+
+    run(main())
+    assert len(DONE) == 2

@@ -410,7 +410,8 @@ async def test_verify_settles_an_unsafe_act_that_failed(verdict, then):
         ended = await StageMachine([Stage("pay", pay), Stage("other", other)]).run(session)
         assert session.unknown == ()
     assert (ended.results["pay"], ran) == ("receipt", then)
-    assert asked == [(True, "pay", 1)]
+    # What it does not find by the key that was sent may have another one.
+    assert asked == [(True, "pay", 1), (False, "pay", 1)][: 2 if verdict is NOT_HAPPENED else 1]
 
 
 # --- where a stage leads ---

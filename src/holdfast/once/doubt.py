@@ -78,14 +78,18 @@ def resolve_command(session: str, after: str, store_option: str = "") -> str:
 
 
 def unknown_error(
-    session: str, after: str, entry: StepStarted | StepEnded, *, store_option: str = ""
+    session: str, after: str, entry: StepStarted | StepEnded, *, store_option: str = "", sent: str = ""
 ) -> OutcomeUnknownError:
-    """Return the error of a step that may have happened. `store_option` is what a command needs to find the store."""
+    """Return the error of a step that may have happened.
+
+    `store_option` is what a command needs to find the store. `sent` is the key that a service got, if it is not that of the step.
+    """
     key = key_of(session, after)
     verb = resolve_command(session, after, store_option)
     failure = failure_in(entry)
+    where = f"; a service that gets its `call_key()` knows it by {sent!r}" if sent else ""
     message = (
-        f"{call_text(entry)} {_how(failure)}, so it is not repeated. Find out whether it happened.\n"
+        f"{call_text(entry)} {_how(failure)}, so it is not repeated. Find out whether it happened{where}.\n"
         f"  If it did:  await session.resolve({key!r}, happened=True, result=…)\n"
         f"         or:  {verb} --happened --result JSON\n"
         f"  If not:     await session.resolve({key!r}, happened=False)\n"
@@ -166,6 +170,11 @@ def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: s
         f"`await session.accept({key!r})`. If this is another one: `session.keyed(…).step(…)`, a turn of its own, or "
         f"`holdfast sessions fork {session} NEW`"
     )
+    if before != after:
+        message += (
+            ". If only the order of the calls differs, as it does in each run over a set or with `asyncio.as_completed`: "
+            "go through `sorted(…)`, or give each call a key"
+        )
     if is_doubtful(stored):
         message += (
             f".\nNobody knows yet whether the stored call happened. If it did not: `await session.resolve({key!r}, "

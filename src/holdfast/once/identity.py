@@ -149,7 +149,7 @@ def is_same_in(one: Identity, turn: int, other: Identity, other_turn: int) -> bo
 
 
 def within(identity: Identity, part: str) -> Identity:
-    """Return the identity of a step or question that is made inside of a part of the program with its own key.
+    """Return the identity of a step or question that is made inside of a part of the program with its own key, or of a step.
 
     If that part has ended, it is not made again, and neither are its steps. So they are counted apart from all others.
     """
@@ -159,7 +159,7 @@ def within(identity: Identity, part: str) -> Identity:
 
 
 def is_outermost(key: str) -> bool:
-    """Whether a key of `Session.numbered` is that of a first use, outside of parts with their own key."""
+    """Whether a key of `Session.numbered` is that of a first use, outside of steps and of parts with their own key."""
     args = key.rpartition("@")[2]
     return not args.startswith(_PART) and "#" not in args
 

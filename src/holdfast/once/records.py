@@ -114,4 +114,6 @@ def may_have_happened(entry: StepStarted | StepEnded) -> bool:
 
 def is_bound(entry: StepStarted | StepEnded) -> bool:
     """Whether a step must never run again: it is unsafe, and happened or may have."""
-    return entry.effect == "unsafe" and may_have_happened(entry)
+    # One that took the result of a doubt has not begun itself, so nothing else says that it is unsafe.
+    is_unsafe = entry.effect == "unsafe" or (isinstance(entry, StepEnded) and bool(entry.settles))
+    return is_unsafe and may_have_happened(entry)

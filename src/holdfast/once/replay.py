@@ -138,6 +138,8 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
         return use.seen is None and not self.identity.key and work_for_others(self.task, use.task or "")
 
 
+_GAP = 16
+"""So many equal calls in a row that an earlier run did not record are the last ones."""
 _FEW = 8
 """So many equal uses are looked through each time. Most calls have no equal one."""
 
@@ -195,11 +197,11 @@ class Uses:
         """The numbers of the last uses, by the name of the first one."""
         self.loose: set[str] = set()
         """Tasks whose calls other tasks make in this run: workers that take what comes."""
-        self._has_earlier = False
+        self.has_earlier = False
         """Whether a step is recorded as an earlier version wrote it."""
         for name, entry in _in_order(recorded):
             identity = identity_of(entry)
-            self._has_earlier = self._has_earlier or is_earlier_form(identity)
+            self.has_earlier = self.has_earlier or is_earlier_form(identity)
             use = self._add(identity, name)
             self._await(use, identity)
             if isinstance(entry, StepStarted | StepEnded) and not is_earlier_form(identity):
@@ -219,8 +221,13 @@ class Uses:
             if call.identity.key or (use.is_free(call.attempts) and not call.is_of_other(use)):
                 others = True
                 if is_any or use.fits(call.task, self.loose):
-                    fitting = use
-                    break
+                    fitting = fitting or use
+                    if not of_any_task or not whom_of(call.task):
+                        break
+                    if use.seen is None and whom_of(use.task or "") == whom_of(call.task):
+                        # Its own one, and not the first one that is free.
+                        fitting = use
+                        break
         if fitting is None and others:
             return None
         use = fitting or self._add(call.identity, self._next_name(call.identity))
@@ -231,6 +238,17 @@ class Uses:
         for place in call.places:
             self.by_place.setdefault(place, []).append(use)
         return use
+
+    def expect(self, identity: Identity, whom: Callable[[str], str | None]) -> None:
+        """An earlier run may have made this call for some tasks: `whom` says for whom it was that made the call with a name."""
+        if identity in self._by_identity:
+            return
+        names, missing = list[str](), 0
+        while missing < _GAP:
+            names.append(step_name(identity, len(names) + 1))
+            missing = missing + 1 if whom(names[-1]) is None else 0
+        for name in names[: len(names) - _GAP]:
+            self._add(identity, name).task = f".{whom(name) or ''}"
 
     def rivals(self, call: Calling) -> list[Use]:
         """Return the equal calls of this run that nothing tells from this one, if it is none that is known."""
@@ -295,7 +313,7 @@ class Uses:
         `places` are those around the call without the innermost one.
         """
         uses = self._perhaps_not_called(identity.fn, identity.place, attempts)
-        if self._has_earlier:
+        if self.has_earlier:
             uses = [*self._perhaps_not_called(earlier().fn, "", attempts), *uses]
         if identity.place:
             # An equal call that stood outside, before the program was changed.
@@ -389,14 +407,14 @@ class Uses:
     def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> Sequence[Use]:
         """Return the uses that a call may be, those first that earlier versions recorded. They may have been calls of several functions."""
         uses = self._by_identity.get(identity, ())
-        if not self._has_earlier or earlier is None or identity.key:
+        if not self.has_earlier or earlier is None or identity.key:
             return uses
         old = [use for use in self._by_identity.get(earlier(), ()) if use.of is None or use.of == identity]
         return (*old, *uses)
 
     def _unspent(self, call: Calling) -> Sequence[Use]:
         """Return the uses that a call may be, or that tell it from others, without most of those that others have taken."""
-        if call.identity.key or call.attempts or self._has_earlier:
+        if call.identity.key or call.attempts or self.has_earlier:
             self._spent.pop(call.identity, None)
             return self._equal(call.identity, call.earlier)
         uses = self._by_identity.get(call.identity, ())

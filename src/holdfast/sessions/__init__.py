@@ -12,6 +12,7 @@ open_ends       what must not end as done over a doubt or a wait inside of it
 scopes          cancellation of session, turn, stage, tool
 questions/      questions to people, answered once
 step_runner     runs the steps of a turn, or of a session outside of turns, each once
+runs            which run of work with steps of its own an earlier run of the program has begun
 keyed_step      a step with a key that the program chose
 call, callee    a call of a step: its function, its arguments, and what the log knows them by
 place, siblings where in the program a call is made, and which of several equal calls it is

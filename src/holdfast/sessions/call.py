@@ -11,15 +11,16 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_same_in
+from holdfast.once.identity import Identity, call_key_in, identity_of, is_earlier_form, is_same_in
 from holdfast.once.records import StepEnded
 from holdfast.once.replay import Use
 from holdfast.policies.decide import Effect
+from holdfast.runtime.operation.postconditions import has_calls_of_its_own
 from holdfast.runtime.tool import ToolContract, contract_of_call, declare
 from holdfast.sessions import codec
 from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
 from holdfast.sessions.journal import Journal
-from holdfast.sessions.place import here, known_as
+from holdfast.sessions.place import here, known_before
 
 if TYPE_CHECKING:
     from holdfast.once.records import StepEntry, StepStarted
@@ -47,7 +48,15 @@ class Call(msgspec.Struct, frozen=True):
     def earlier(self) -> Identity:
         """Return what earlier versions knew the call by."""
         given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
-        return known_as(self.journal, Identity(self.name, given))
+        return known_before(self.journal, Identity(self.name, given))
+
+    def sent(self, key: str) -> str:
+        """Return the key that a service gets, if it is not that of the step: a function that recovers makes calls of its own inside."""
+        return call_key_in(key) if has_calls_of_its_own(self.fn) else ""
+
+    def keys_to_verify(self, key: str) -> tuple[str, str]:
+        """Return the keys by which a service may know the call, the likely one first. A call inside of the function may have recovered, too."""
+        return (call_key_in(key), key) if has_calls_of_its_own(self.fn) else (key, call_key_in(key))
 
     @property
     def identities(self) -> tuple[Identity, ...]:

@@ -109,7 +109,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, session: Session, program: str, inputs: Any, key: str) -> Origin | None:
         """Return the origin of the run with this key of `Session.numbered`.
 
-        None if another process could not begin it the same way: inside of a turn or another part of a program, for the second time with
+        None if another process could not begin it the same way: inside of a turn, a step or another part of a program, for the second time with
         the same inputs, or with inputs that hold a secret.
         """
         if session.current_turn is not None or not is_outermost(key) or session.storable(inputs) != inputs:

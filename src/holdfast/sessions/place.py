@@ -38,6 +38,7 @@ __all__ = [
     "inside",
     "is_inside",
     "known_as",
+    "known_before",
     "may_be_left_out",
     "outer_places",
     "part",
@@ -337,6 +338,14 @@ def is_inside(task: asyncio.Task[Any], journal: Journal) -> bool:
 
 
 def known_as(journal: Journal, identity: Identity) -> Identity:
-    """Return what a question of this journal, or a step of an earlier version, is known by here: inside of a part by the part's key too."""
+    """Return what a question of this journal, or work with steps of its own, is known by here: by the innermost step or part around it, too."""
+    around = here(journal)
+    if around is None or not around.place or around.place in journal.parts:
+        return known_before(journal, identity)
+    return within(identity, around.place)
+
+
+def known_before(journal: Journal, identity: Identity) -> Identity:
+    """Return what earlier versions knew a call by: by the innermost part alone."""
     around = here(journal)
     return identity if around is None or not around.part or identity.key else within(identity, around.part)

@@ -458,7 +458,7 @@ class Session(Waits):
 
             await session.numbered("release", "4.2", release)
 
-        The key is that of the first, second … use of this name with this input, in the session or inside a `turn` block in the turn. As for
+        The key is that of the first, second … use of this name with this input in the session, turn, step or part around it. As for
         steps, a use counts when it returns: work that failed or was cut is the same use when it is called again, and goes on with
         the steps that are stored. The block of `part(key)` is around it.
         """

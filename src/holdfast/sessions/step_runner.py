@@ -24,15 +24,7 @@ from holdfast.once.doubt import (
     unstored_note,
 )
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
-from holdfast.once.identity import (
-    Identity,
-    call_key_in,
-    key_of,
-    name_in,
-    step_name,
-    suffix,
-    uses_in,
-)
+from holdfast.once.identity import Identity, key_of, name_in, step_name, suffix, uses_in
 from holdfast.once.outcome import Drifted, InDoubt, Repeat, Return, decide_step, did_nothing, needs_start
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
@@ -54,6 +46,7 @@ from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.map_items import MapItems, coming_of
 from holdfast.sessions.open_ends import check_done, leave_open
 from holdfast.sessions.place import around_here, gate, inside, known_as, outer_places, part, task_here, whom_alive
+from holdfast.sessions.runs import Runs
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
     PATIENCE_S,
@@ -101,7 +94,7 @@ class StepRunner:
         self._journal = journal
         self._uses = Uses(self._memory.steps_of(turn), called=called, parts=journal.parts)
         self._questions = Uses(self._memory.questions_of(turn))
-        self._numbered = Uses({})
+        self._runs = Runs(journal, turn, self._memory.steps_of(turn))
         self._maps: list[MapItems] = []
         """The calls of `map` that run."""
 
@@ -176,8 +169,7 @@ class StepRunner:
     async def numbered(self, name: str, args: str, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
         self._check_open()
-        identity = known_as(self._journal, Identity(name, args))
-        use = self._taken(self._numbered, identity)
+        use = self._taken(self._runs.uses, self._runs.identity(name, args, has_earlier=self._uses.has_earlier))
         # With its turn: what is unknown about work of an earlier turn is not about this one.
         key = suffix(self.turn, use.name)
         await until_free(use)
@@ -202,7 +194,7 @@ class StepRunner:
 
     def _begin(self, place: str) -> None:
         """A step or a part begins, or begins anew: what is called inside are the same calls as before."""
-        for uses in (self._uses, self._questions, self._numbered):
+        for uses in (self._uses, self._questions, self._runs.uses):
             uses.begin(place)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
@@ -284,7 +276,7 @@ class StepRunner:
                     case Happened(result):
                         return result
                     case verdict if verdict != NOT_HAPPENED:
-                        raise self._unknown(name)
+                        raise self._unknown(name, call=call)
                 return await self._run(step, repeats=True)
             case _:
                 step = self._step_of(call, use)
@@ -445,7 +437,7 @@ class StepRunner:
 
     async def _call(self, step: RunningStep) -> Any:
         call = step.call
-        if self._uses.by_place or self._questions.by_place or self._numbered.by_place:
+        if self._uses.by_place or self._questions.by_place or self._runs.uses.by_place:
             self._begin(in_step(step.use.name))
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         with Scope("tool", parent=self.scope, name=step.name):
@@ -592,13 +584,16 @@ class StepRunner:
         if call.contract is None or call.contract.verify is None or LEFT_BEHIND.runs(step.key):
             # A thread that still runs may take effect after `verify` has looked.
             return CANNOT_TELL
-        # A function that recovers by itself sends the key of its first call inside the step.
         known = self._memory.steps_of(self.turn).get(self._name(step))
         began_with = step.key if known is None or not known.key else known.key
-        key = call_key_in(began_with) if recovers(call.fn, call.contract) else began_with
-        reading = recover(effect="read", runtime=self._journal.runtime)
+        reading, (likely, other) = (
+            recover(effect="read", runtime=self._journal.runtime),
+            call.keys_to_verify(began_with),
+        )
         try:
-            verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
+            verdict = await reading.call(verify_async, call.contract, likely, call.args, call.kwargs)
+            if verdict == NOT_HAPPENED:
+                verdict = await reading.call(verify_async, call.contract, other, call.args, call.kwargs)
         except Exception as error:  # noqa: BLE001 - `verify` is the user's and may raise anything
             suppressed(error, NOT_VERIFIED, runtime=self._journal.runtime)
             return CANNOT_TELL
@@ -677,10 +672,10 @@ class StepRunner:
             context = {"session_id": self._journal.session, "turn": self.turn}
             raise HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context=context))
 
-    def _unknown(self, name: str, known: StepEntry | None = None) -> OutcomeUnknownError:
-        known = self._memory.steps_of(self.turn)[name] if known is None else known
-        option = cli_option(self._journal.store)
-        return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
+    def _unknown(self, name: str, known: StepEntry | None = None, call: Call | None = None) -> OutcomeUnknownError:
+        known, journal = self._memory.steps_of(self.turn)[name] if known is None else known, self._journal
+        sent, option = "" if call is None else call.sent(known.key or self.key(name)), cli_option(journal.store)
+        return unknown_error(journal.session, suffix(self.turn, name), known, store_option=option, sent=sent)
 
 
 def _left_open(runtime: Runtime | None) -> Suppression:

@@ -7,6 +7,7 @@ the outcome stays unknown. Where a call has a time limit, what looks at its outc
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast._lazy import lazy_module
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["NOT_VERIFIED", "check", "check_async", "check_plain_call", "recovers", "verify", "verify_async"]
+__all__ = [
+    "NOT_VERIFIED",
+    "check",
+    "check_async",
+    "check_plain_call",
+    "has_calls_of_its_own",
+    "recovers",
+    "verify",
+    "verify_async",
+]
 
 NOT_VERIFIED = "verify failed, so the outcome stays unknown"
 """Why a failure of `verify` is ignored."""
@@ -66,6 +76,13 @@ def recovers(fn: Any, contract: ToolContract) -> bool:
     """Whether a function is decorated with `recover` and its recovery knows the contract: it checks each attempt."""
     plan = getattr(fn, PLAN_ATTRIBUTE, None)
     return plan is not None and plan.contract is contract
+
+
+def has_calls_of_its_own(fn: Any) -> bool:
+    """Whether a function is decorated with `recover`, wherever its contract was declared: what it calls has keys of its own."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return getattr(fn, PLAN_ATTRIBUTE, None) is not None
 
 
 def _call_check(contract: ToolContract, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
