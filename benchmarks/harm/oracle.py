@@ -500,6 +500,9 @@ class _Bounds:
         ended, sent = self.ours.calls.get(name), self.ours.of({name})
         if ended is None or ended.how != "failed" or not sent or sent[-1].met not in STATUSES:
             return False
+        if sent[-1].limit is not None and ended.ended - sent[-1].at >= sent[-1].limit - PROMPT_S:
+            # The client did not wait for it.
+            return False
         if self._seconds() is not None or self.group.door == "unsafe":
             return False
         if self.extra is not None and self.extra.kind in ("leaves", "usd"):

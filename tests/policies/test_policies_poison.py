@@ -63,7 +63,7 @@ def test_a_few_retries_in_vain_are_enough_where_nobody_else_is_left():
     assert not requests.are_poison(5.0, 5.2, CLIENT)
     requests.failed_again(0.0, 0.2)
     assert requests.are_poison(5.0, 5.2, CLIENT)
-    assert not after(requests, failed=6, at=5.0).are_poison(5.0, 5.2, CLIENT)
+    assert not after(requests, failed=15, at=5.0).are_poison(5.0, 5.2, CLIENT)
 
 
 def test_retries_in_vain_of_all_operations_count_together():

@@ -460,12 +460,11 @@ class Operation:
         made = self.attempts > len(self.history)
         decision = self.judge(error, fault, now, proposal, request)
         latest, self.latest = self.latest, None
-        if latest is None or made or not errors.is_rejection(self, fault):
-            return self._perform(decision, error, fault, now, made=made)
-        if not isinstance(decision, GiveUp):
+        if latest is not None and not made and errors.is_rejection(self, fault):
+            if isinstance(decision, GiveUp):
+                self._raise_latest(*latest, decision.reason, now)
             self.latest = latest
-            return self._perform(decision, error, fault, now)
-        self._raise_latest(*latest, decision.reason, now)
+        return self._perform(decision, error, fault, now, made=made)
 
     def judge(
         self, error: Exception, fault: Fault, now: float, proposal: Proposal = None, request: Request | None = None
