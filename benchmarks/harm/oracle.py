@@ -36,7 +36,8 @@
 Chance: where a service is ill, chance decides what a call meets: jitter, the service's coins, and the moment at which an outage ends. A
 suspicious group there is played again, on both sides, with other jitter, other coins, and callers that come up to a second later. The
 means of 5 such plays are compared with two standard errors of grace, and what is still suspicious must show it once more in 20 further
-plays: of some thousand groups, 1 in 20 would fail one such test by chance alone. Healthy groups get no grace and no second play.
+plays: of some thousand groups, 1 in 20 would fail one such test by chance alone. Healthy groups get no grace and no second play, but for
+those in a pool of which one key is slow by the service's coin.
 """
 
 from __future__ import annotations
@@ -312,6 +313,11 @@ class _Bounds:
         own = quantile([alone for _, _, alone in both], share)
         return tuple(own + quantile([one[side] - one[2] for one in both], share) for side in (0, 1))  # type: ignore[return-value]
 
+    def _has_slow_key(self) -> bool:
+        """Return whether one key of a pool is slow by the service's coin: which call gets that key is chance."""
+        slow = [one for one in self.world.troubles_of(self.group.caller) if one.kind == "slow"]
+        return len(self.group.caller.keys) > 1 and any(one.share < 1 and one.key is not None for one in slow)
+
     def _shares_limit(self) -> bool:
         """Return whether calls of the group meet a limit, whatever else they meet."""
         return any(one.kind == "limit" for one in self.world.troubles_of(self.group.caller))
@@ -350,7 +356,7 @@ class _Bounds:
         """Compare one play; where the service is ill and the play is suspicious, the means of several."""
         twin, ours = figures(self.pairs[0])
         suspicious, why = harmed(twin, ours, len(self.names)) > 0, ""
-        for chances in () if self.group.healthy else REPLAYS:
+        for chances in () if self.group.healthy and not self._has_slow_key() else REPLAYS:
             if not suspicious:
                 break
             every = [figures(self.pairs[chance]) for chance in chances]
