@@ -14,8 +14,9 @@
   Neither are they in a pool of which a key is ill, where Holdfast answers calls that the twin loses: which call gets that key is chance.
   Callers that declared themselves `BATCH` are not compared: they yield on purpose. Neither are those whose `concurrency` or
   `per_second` is shared with calls that fail: retries take places. A pool of workers of which some calls always fail is such a limit, too, but
-  nobody named it: there times are at most 1.5 times the twin's and 5 s. Until it is known that the requests are at fault, each holds a worker.
-  Callers on the limit of one that declared itself more urgent are not compared by answers and times: that goes first on purpose.
+  nobody named it: there times are at most 1.05 times the twin's and 5 s. Until it is known that the requests are at fault, each holds a worker.
+  Callers on the limit of one that declared itself more urgent are not compared by times, and by answers only together with it: that goes
+  first on purpose, and nobody's call may be lost by it that no other got.
 - `effects`: a POST to something that is not a model is not repeated more often than in the twin, after it has happened.
 - `budget`: what the service billed at list price stays within `Budget(usd=)`. A tight budget refuses calls, so `answered`
   counts only where the limit is twice what all calls cost at most; in a tight one at least the first call that fits is answered.
@@ -28,13 +29,15 @@
 - `rejected`: a limit rejects no more requests than the twin's, or ten for each call: what a limit accepts can be learned. It is confirmed
   as answers and times are: how long a single call is rejected beside others, until one place is free for it, is chance.
 - `cancel`: a cancelled call ends within 0.1 s. `text`: an answer belongs to its question. `error`: what surfaces is an error of
-  the SDK (of the function) or a documented one of Holdfast. `hang`: a world ends.
+  the SDK (of the function) or a documented one of Holdfast, and where nobody named a limit, a call whose latest request was answered with
+  a status ends in an error with a status: the `except` around it is for that. `hang`: a world ends.
 - `busy`: beyond the twin's, no more than 500 timers are set for each call: whoever waits does not look all the time.
 
 Chance: where a service is ill, chance decides what a call meets: jitter, the service's coins, and the moment at which an outage ends. A
 suspicious group there is played again, on both sides, with other jitter, other coins, and callers that come up to a second later. The
 means of 5 such plays are compared with two standard errors of grace, and what is still suspicious must show it once more in 20 further
-plays: of some thousand groups, 1 in 20 would fail one such test by chance alone. Healthy groups get no grace and no second play.
+plays: of some thousand groups, 1 in 20 would fail one such test by chance alone. Healthy groups get no grace and no second play, but for
+those in a pool of which one key is slow by the service's coin.
 """
 
 from __future__ import annotations
@@ -67,8 +70,8 @@ PROMPT_S = 0.1
 REJECTIONS = 10
 TIMERS = 500
 BESIDE_TIMES, BESIDE_S = 1.5, 1.0
-WORKERS_TIMES, WORKERS_S = 1.5, 5.0
-"""How much longer answers may take in a pool of workers that calls which always fail hold, too."""
+WORKERS_S = 5.0
+"""How many seconds longer answers may take in a pool of workers that calls which always fail hold, too."""
 REPLAYS = (range(1, 6), range(6, 26))
 """The plays in which a suspicion must be confirmed, one series after the other."""
 GRACE = 2.0
@@ -215,7 +218,9 @@ class _Bounds:
         return call.cancel is None or (self.group.healthy and not any(one is None or one.how == "cancelled" for one in ended))  # fmt: skip
 
     def all(self) -> Iterator[Compared]:
-        if not self._tight() and not self._is_beside_urgent():
+        if self._is_beside_urgent():
+            yield self._mean("answered", self._answered_in_all, _fewer)
+        elif not self._tight():
             yield self._mean("answered", self._answered, _fewer)
             if not self._yields() and not self._shares_places_with_ill():
                 longer = _longer_among_workers if self._shares_workers_with_poison() else _longer
@@ -285,6 +290,14 @@ class _Bounds:
             return float(ours), float(ours)
         return float(twin), float(ours)
 
+    def _answered_in_all(self, pair: tuple[Played, Played]) -> tuple[float, float]:
+        """Return the answers of all calls that share a limit with the group: what a more urgent caller takes is not lost."""
+        limits = {one for one in self.world.troubles_of(self.group.caller) if one.kind == "limit"}
+        sharing = [one for one in self.world.callers if limits & {*self.world.troubles_of(one)}]
+        names = [f"{one.name}.{number}" for one in sharing for number in range(len(one.calls))]
+        twin, ours = (sum(side.calls[name].how == "answered" for name in names if name in side.calls) for side in pair)
+        return float(twin), float(ours)
+
     def _quantile(self, pair: tuple[Played, Played], share: float) -> tuple[float, float]:
         twin, ours = (
             [side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in pair
@@ -299,6 +312,11 @@ class _Bounds:
             return 0.0, 0.0
         own = quantile([alone for _, _, alone in both], share)
         return tuple(own + quantile([one[side] - one[2] for one in both], share) for side in (0, 1))  # type: ignore[return-value]
+
+    def _has_slow_key(self) -> bool:
+        """Return whether one key of a pool is slow by the service's coin: which call gets that key is chance."""
+        slow = [one for one in self.world.troubles_of(self.group.caller) if one.kind == "slow"]
+        return len(self.group.caller.keys) > 1 and any(one.share < 1 and one.key is not None for one in slow)
 
     def _shares_limit(self) -> bool:
         """Return whether calls of the group meet a limit, whatever else they meet."""
@@ -338,7 +356,7 @@ class _Bounds:
         """Compare one play; where the service is ill and the play is suspicious, the means of several."""
         twin, ours = figures(self.pairs[0])
         suspicious, why = harmed(twin, ours, len(self.names)) > 0, ""
-        for chances in () if self.group.healthy else REPLAYS:
+        for chances in () if self.group.healthy and not self._has_slow_key() else REPLAYS:
             if not suspicious:
                 break
             every = [figures(self.pairs[chance]) for chance in chances]
@@ -480,7 +498,22 @@ class _Bounds:
             if name in self.group.names and ended.error is not None
         ]
         odd = [error for error in odd if not isinstance(error, self._expected())]
+        odd += [self.ours.calls[name].error for name in self.group.names if self._hides_status(name)]
         return self._make("error", 0, len(odd), bool(odd), ", ".join(sorted({_type(error) for error in odd})))
+
+    def _hides_status(self, name: str) -> bool:
+        """Return whether a call failed with a status, and its caller gets another error. A limit that somebody named has one of its own."""
+        ended, sent = self.ours.calls.get(name), self.ours.of({name})
+        if ended is None or ended.how != "failed" or not sent or sent[-1].met not in STATUSES:
+            return False
+        if sent[-1].limit is not None and ended.ended - sent[-1].at >= sent[-1].limit - PROMPT_S:
+            # The client did not wait for it.
+            return False
+        if self._seconds() is not None or self.group.door == "unsafe":
+            return False
+        if self.extra is not None and self.extra.kind in ("leaves", "usd"):
+            return False
+        return getattr(ended.error, "status_code", None) is None and not isinstance(ended.error, httpx2.HTTPStatusError | ShopError)  # fmt: skip
 
     def _expected(self) -> tuple[type[BaseException], ...]:
         sdk: tuple[type[BaseException], ...] = (anthropic.APIError, openai.APIError)
@@ -491,6 +524,8 @@ class _Bounds:
         return (*sdk, HoldfastError, asyncio.CancelledError, httpx2.HTTPError, ShopError)
 
 
+STATUSES = ("status", "limit", "poison")
+"""What a request met that was answered with a status."""
 _TIMEOUTS = (TimeoutError, anthropic.APITimeoutError, openai.APITimeoutError)
 _AT_ONCE_S = 0.3
 
@@ -540,4 +575,4 @@ def _longer(twin: float, ours: float, _: int) -> float:
 
 
 def _longer_among_workers(twin: float, ours: float, _: int) -> float:
-    return 0.0 if math.isinf(twin) else ours - (twin * WORKERS_TIMES + WORKERS_S)
+    return 0.0 if math.isinf(twin) else ours - (twin * TIMES + WORKERS_S)

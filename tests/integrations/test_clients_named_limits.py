@@ -13,7 +13,7 @@ import pytest
 from clients_forms import FORMS, Form, recovering
 from clients_kit import REQUEST, message
 
-from holdfast import Budget, DeadlineError, Policy, Runtime, StreamCutError
+from holdfast import BATCH, PATIENT, Budget, DeadlineError, Policy, Runtime, StreamCutError
 from holdfast.events import AttemptStarted
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
 
@@ -423,12 +423,16 @@ def test_XR20_a_call_that_times_out_is_made_three_times(is_async):
 
 
 @BOTH
-def test_XR20_a_policy_that_names_attempts_or_patience_decides_itself(is_async):
+@pytest.mark.parametrize(
+    ("policy", "requests"), [(Policy(attempts=5), 4), (Policy(patience=300.0), 3), (PATIENT, 3), (BATCH, 3)]
+)
+def test_XR20_a_policy_that_names_attempts_decides_itself_and_a_patience_is_no_reason_to_pay_again(
+    is_async, policy, requests
+):
     form = FORMS["messages"]
-    for policy, least in ((Policy(attempts=5), 4), (Policy(patience=300.0), 6)):
-        world = World(form, (HOURS, 200), is_async=is_async, timeout=30.0, policy=policy)
-        world.play(lambda world=world: form.begin(world.client))
-        assert world.service.requests >= least
+    world = World(form, (HOURS, 200), is_async=is_async, timeout=30.0, policy=policy)
+    assert isinstance(world.play(lambda: form.begin(world.client)), anthropic.APITimeoutError)
+    assert world.service.requests == requests
 
 
 ERRORS = {

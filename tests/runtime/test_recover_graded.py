@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 from recover_kit import Always, Flaky, World, reset
 
-from holdfast import INTERACTIVE, Circuit, CircuitOpenError, Fault, Policy, Target, fault_of
+from holdfast import INTERACTIVE, PATIENT, Circuit, CircuitOpenError, Fault, Policy, Target, fault_of
 from holdfast.events import Failed, Recovered, Retry
 from holdfast.testing import ScriptedHTTPError, no_waiting, seeded
 
@@ -420,3 +421,88 @@ def test_a_limit_that_was_met_without_waiting_does_not_slow_the_calls_after_it()
     began = it.now
     it.run(it.recover("claude").call(Flaky().acall))
     assert it.now == began, "no time has passed in which the limit could end"
+
+
+# What surfaces after attempts
+
+
+class GoneError(ConnectionResetError):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["function", "block", "stream"])
+def test_the_latest_failure_surfaces_where_the_circuit_lets_no_further_attempt_through(kind: str):
+    """It was `CircuitOpenError`, which no `except` around the plain call is for."""
+    world = World(defaults=True)
+    recovery = world.recover("claude")
+
+    async def ask():
+        raise GoneError(104, "gone")
+
+    async def items():
+        raise GoneError(104, "gone")
+        yield
+
+    async def one() -> Exception:
+        try:
+            if kind == "function":
+                await recovery.call(ask)
+            elif kind == "block":
+                async for attempt in recovery:
+                    async with attempt:
+                        await ask()
+            else:
+                async with recovery.stream(items)() as stream:
+                    async for _ in stream:
+                        pass
+        except Exception as error:
+            return error
+        raise AssertionError("it was answered")
+
+    async def act() -> list[Exception]:
+        return await asyncio.gather(*(one() for _ in range(20)))
+
+    found = world.run(act())
+    assert world.state("provider:claude")._breaker.opens
+    assert {type(error) for error in found} == {GoneError}
+    assert {(error.__cause__, error.__context__) for error in found} == {(None, None)}
+    assert all(fault_of(error).code == "CONN_RESET" and len(fault_of(error).attempts) >= 3 for error in found)
+    assert all(any("gave up" in note for note in error.__notes__) for error in found)
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+def test_the_latest_response_is_returned_where_the_circuit_lets_no_further_attempt_through(is_sync: bool):
+    world = World(defaults=True)
+    recovery = world.recover("shop")
+
+    def get():
+        return httpx2.Response(503)
+
+    async def ask():
+        return get()
+
+    async def act():
+        return await asyncio.gather(*(recovery.call(ask) for _ in range(20)))
+
+    found = [recovery.call(get)] if is_sync else world.run(act())
+    assert {answer.status_code for answer in found} == {503}
+
+
+def test_a_fallback_gets_the_latest_failure_where_the_circuit_lets_no_further_attempt_through():
+    world = World(defaults=True)
+    kept = []
+
+    @world.recover("claude", PATIENT.replace(patience=60))
+    async def ask():
+        raise GoneError(104, "gone")
+
+    @ask.degraded
+    async def sorry(fault):
+        kept.append(fault.code)
+        return "sorry"
+
+    async def act():
+        return await asyncio.gather(*(ask() for _ in range(20)))
+
+    assert set(world.run(act())) == {"sorry"}
+    assert set(kept) == {"CONN_RESET"}

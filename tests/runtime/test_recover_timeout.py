@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
-from holdfast import Budget, BudgetError, DeadlineError, Policy, Runtime, fault_of, recover, tool
+from holdfast import BATCH, PATIENT, Budget, BudgetError, DeadlineError, Policy, Runtime, fault_of, recover, tool
 from holdfast.events import AttemptEnded, Failed, Retry
 from holdfast.runtime.runtime import use_runtime
 
@@ -336,3 +336,66 @@ def test_a_hang_ended_by_the_outer_limit_counts_on_the_inner_circuit_if_it_was_l
         world.run(outer.call(inner))
     breaker = world.runtime.registry.get("provider:claude")._breaker
     assert (breaker.failures, breaker.cancelled) == (failures, 1 - failures)
+
+
+# A time limit that cuts each answer
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(timeout=5),
+        BATCH,
+        PATIENT,
+        PATIENT.replace(timeout=5),
+        Policy(patience=900),
+        Policy(timeout=5, deadline=900),
+    ],
+)
+def test_a_time_limit_that_cuts_each_answer_is_met_three_times_whatever_the_policy(policy):
+    world = World(defaults=True)
+    made = []
+
+    @world.recover("claude", policy)
+    async def ask():
+        made.append(world.now)
+        async with asyncio.timeout(5):
+            await asyncio.sleep(45)
+
+    with pytest.raises(TimeoutError):
+        world.run(ask())
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("policy", [Policy(timeout=30, patience=900), PATIENT.replace(timeout=30), BATCH])
+def test_who_named_a_time_sits_out_an_outage_that_hangs(policy):
+    """After answers of a second, thirty seconds of silence show that the service is ill."""
+    world = World(defaults=True)
+
+    @world.recover("claude", policy)
+    async def ask():
+        async with asyncio.timeout(30):
+            await asyncio.sleep(1 if world.now < 20 or world.now > 300 else 1000)
+        return "hi"
+
+    async def act():
+        for _ in range(20):
+            await ask()
+        return await ask()
+
+    assert world.run(act()) == "hi"
+    assert world.now < 340
+
+
+def test_a_number_of_attempts_holds_for_time_limits_too():
+    world = World(defaults=True)
+    made = []
+
+    @world.recover("claude", Policy(timeout=5, attempts=5))
+    async def ask():
+        made.append(world.now)
+        await asyncio.sleep(45)
+
+    with pytest.raises(TimeoutError):
+        world.run(ask())
+    assert len(made) == 5

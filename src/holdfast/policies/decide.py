@@ -231,8 +231,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The user's own `concurrency` rejected it. Whether and how long calls wait for a place is the user's choice."""
     no_such_name: bool = False
     """The name of the host does not exist, as far as the resolver knows."""
-    is_client_timeout: bool = False
-    """A time limit that is not ours ended the call. Its answer may have been on the way, and paid for."""
+    is_in_vain: bool = False
+    """A time limit ended the call, and the next may end so, too. Its answer may have been on the way, and paid for."""
     is_window_open: bool = False
     """Nobody named the time in which attempts start."""
     bare_attempts: int = 1
@@ -285,7 +285,7 @@ class Decider:
         self._waited = 0.0
         """Seconds of all waits, as long as they were meant to be."""
         self._timeouts = 0
-        """Calls that a time limit ended that is not ours."""
+        """Calls that a time limit ended, and nothing shows that another will not end so."""
         self._turn_asked: float | None = None
         """When it first had to wait for its turn."""
         self._last_turn: float | None = None
@@ -354,7 +354,7 @@ class Decider:
             return GiveUp(Reason.ATTEMPTS)
         if self._most is not None and facts.attempts >= self._most:
             return GiveUp(Reason.ATTEMPTS)
-        self._timeouts += facts.is_client_timeout
+        self._timeouts += facts.is_in_vain
         if self._timeouts >= max(PLAIN_ATTEMPTS, facts.bare_attempts) and tries.attempts is None:
             return GiveUp(Reason.ATTEMPTS)
         if facts.reopened_for is not None and facts.waits_for_circuit and facts.attempts >= facts.bare_attempts:

@@ -35,7 +35,6 @@ from holdfast.integrations.clients.exchange import (
     repeated_by_sdk,
     should_retry,
 )
-from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pool import DENIED_REST_S, LIMITED_REST_S, PoolMachine
@@ -205,8 +204,6 @@ class KeyChoice(Adapter):
         self._in_doubt = False
         """One of its requests may have been carried out."""
         self._is_stream = False
-        self._timeouts = 0
-        """Requests that the client's own time limit ended."""
         self._is_answering = False
         """The present request has a good response, whose body may not have come yet."""
         self._op: Operation | None = None
@@ -319,7 +316,7 @@ class KeyChoice(Adapter):
         if self._has_had_enough(op, error):
             return GiveUp(Reason.ATTEMPTS)
         proposal = self._use_another(op, error) if self.pool.several else None
-        if proposal is None and self._ends_timeouts(op, error):
+        if proposal is None and self._is_cut_answer(op, error):
             return GiveUp(Reason.ATTEMPTS)
         # The service forbids a retry of the same request; another key may still be used.
         return GiveUp(Reason.PERMANENT) if proposal is None and should_retry(error) is False else proposal
@@ -338,15 +335,11 @@ class KeyChoice(Adapter):
         self._in_doubt = self._in_doubt or may_have_created(error, fault)
         return self._in_doubt and made >= (policy.attempts or self.bare_attempts)
 
-    def _ends_timeouts(self, op: Operation, error: Exception) -> bool:
-        """Whether the client's own time limit has ended as many requests as the SDK would make: each may have been paid for."""
-        policy = op.plan.policy
-        if policy.attempts is not None or policy.names_patience or op.plan.timeout is not None:
+    def _is_cut_answer(self, op: Operation, error: Exception) -> bool:
+        """Whether the client's own time limit ended an answer that had begun. It must be paid for, and the SDK makes no second request then."""
+        if op.plan.policy.attempts is not None or not self._is_answering:
             return False
-        is_own = Exchange(self.pool.sdk, self.member.client, None, self.options).is_own_timeout(error)
-        self._timeouts += is_own
-        # The SDK makes no second request once an answer has begun.
-        return self._timeouts >= max(self.bare_attempts, PLAIN_ATTEMPTS) or (is_own and self._is_answering)
+        return Exchange(self.pool.sdk, self.member.client, None, self.options).is_own_timeout(error)
 
     def insists(self, error: Exception) -> bool:
         """Return whether the response requests a retry."""

@@ -28,7 +28,7 @@ from holdfast.runtime.operation.hedge import race
 from holdfast.runtime.operation.operation import Operation
 from holdfast.runtime.operation.postconditions import NOT_VERIFIED, check, check_async, verify, verify_async
 from holdfast.runtime.operation.repair import repair, repair_async
-from holdfast.runtime.operation.responses import RESPONSES, failure_in_response, give_up_on
+from holdfast.runtime.operation.responses import RESPONSES, FailedResponseError, failure_in_response, give_up_on
 from holdfast.runtime.targets.limiter import CHECK_S
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, call_key
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.limits import TimeLimit
     from holdfast.runtime.operation.adapter import Abort
     from holdfast.runtime.operation.plan import Plan
-    from holdfast.runtime.operation.responses import FailedResponseError
     from holdfast.runtime.targets.limiter import Limiter, Seat
     from holdfast.runtime.tool import ToolContract, Verdict
 else:
@@ -120,6 +119,8 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
             await pause_async(op, delay)
             if op.due_repair is not None:
                 args, kwargs = await repair_async(op, args, kwargs)
+    except FailedResponseError as failed:
+        return _returned(op, failed)
     finally:
         # If the coroutine was closed, the operation has not ended by itself. Tasks that it started must not stay in its
         # scope.
@@ -165,6 +166,8 @@ def drive(  # noqa: C901, PLR0912 - as its twin above
             pause(op, delay)
             if op.due_repair is not None:
                 args, kwargs = repair(op, args, kwargs)
+    except FailedResponseError as failed:
+        return _returned(op, failed)
     finally:
         if not op.over:
             op.end()
@@ -207,6 +210,13 @@ def _reject(op: Operation, wrong: Fault | FailedResponseError, request: Request)
         # A copy: the driver's frame refers to the failure, and the cycle with a traceback would keep both alive.
         raise wrong.copy()
     return delay
+
+
+def _returned(op: Operation, failed: FailedResponseError) -> Any:
+    """Return the latest response, where no further attempt is made. A fallback answers in its place."""
+    if op.has_fallbacks:
+        raise failed
+    return give_up_on(failed.response)
 
 
 # --- plain calls ---

@@ -5,7 +5,7 @@ Invariant: each error carries the attempts that the operation has made so far.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -42,9 +42,11 @@ __all__ = [
     "aborted",
     "deadline_passed",
     "is_cut",
+    "is_rejection",
     "lateness",
     "named_end",
     "outcome_unknown",
+    "raise_earlier",
     "reject_again",
     "rejected",
     "surfacing",
@@ -53,6 +55,7 @@ __all__ = [
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
 
+_REJECTIONS: frozenset[Code] = frozenset({"CIRCUIT_OPEN", "SYS_RATE_LIMITED"})
 _EARLY_S = 1e-3
 """A socket's own limit may end early by so much."""
 _ROUNDING = 1e-6
@@ -119,6 +122,23 @@ def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float
         state.keep_fault(rejection, fault)
     # In an outage many callers share this fault. Each gets the seconds that are left now, and a context it may write to.
     return CircuitOpenError(msgspec.structs.replace(fault, retry_after=left, context=fault.context.copy()))
+
+
+def is_rejection(op: Operation, fault: Fault) -> bool:
+    """Whether a call was not made for a reason that nobody named: a circuit, a learned pace, or the time in which attempts start."""
+    if fault.code == DeadlineError.code:
+        return op.cut_at is None and op.outer_deadline is None
+    return fault.code in _REJECTIONS
+
+
+def raise_earlier(error: Exception) -> NoReturn:
+    """Raise an exception of an earlier attempt. What is handled now did not lead to it."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+        del error  # its traceback refers to this frame: the cycle would keep both alive
 
 
 def reject_again(plan: Plan) -> None:

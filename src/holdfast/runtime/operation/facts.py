@@ -98,7 +98,7 @@ def facts_of(op: Operation, error: Exception, fault: Fault, now: float, request:
         moves_on=op.adapter is not None and op.adapter.moves_on,
         only_we_read_delay=fault.retry_after is not None and _lacks_retry_after(error),
         is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
-        is_client_timeout=plan.timeout is None and not plan.policy.names_patience and fault.code in TIME_LIMITS,
+        is_in_vain=_is_in_vain(op, fault, now),
         is_full=fault.code == "SYS_BULKHEAD_FULL" and _is_of_own_limiter(plan, fault),
         no_such_name=fault.code == "CONN_DNS_FAILED" and _is_unknown_name(error),
         first_to_wait=op.target_wait is not None and op.target_wait.is_first,
@@ -120,6 +120,18 @@ def _lacks_retry_after(error: Exception) -> bool:
     """Whether the error has the headers of a response, and none of them is `Retry-After`."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     return isinstance(headers, Mapping) and _RETRY_AFTER.isdisjoint(name.lower() for name in headers)
+
+
+def _is_in_vain(op: Operation, fault: Fault, now: float) -> bool:
+    """Whether a time limit ended the call, and nothing shows that the next answer could come sooner.
+
+    Who named a time limit, or a patience, sits out an outage that hangs. It shows by a silence far longer than any answer.
+    """
+    plan = op.plan
+    if fault.code not in TIME_LIMITS:
+        return False
+    named = plan.timeout is not None or plan.policy.names_patience
+    return not (named and plan.narrow.is_far_beyond(now - op.attempt_started))
 
 
 def _is_of_own_limiter(plan: Any, fault: Fault) -> bool:

@@ -18,7 +18,7 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import msgspec
 
@@ -104,6 +104,8 @@ class Operation:
     """When the scope around cuts everything."""
     failed_with: tuple[Exception, Fault, bool] | None = None
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
+    latest: tuple[Exception, Fault] | None = None
+    """The failure of its latest attempt, while it waits for the next: it surfaces if our own protections reject that one."""
     charges: charges.Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
     acted_inside = False
@@ -325,6 +327,7 @@ class Operation:
         if self.observation is not None:
             self.observation.answered(value)
             return
+        self.latest = None
         if self.failed_first is not None:
             plan.narrow.requests.retry_helped()
         if self.others:
@@ -396,7 +399,7 @@ class Operation:
         """It was cancelled, interrupted or aborted: give every permit back and count nothing (R45)."""
         self.over = True
         # An error that is kept here would keep the frames of the failed call alive.
-        self.failed_with = None
+        self.failed_with = self.latest = None
         if not self.plan.off:
             self._settle(Verdict.CANCELLED, self.plan.monotonic())
             charges.charge_stopped(self)
@@ -407,6 +410,7 @@ class Operation:
     def abandoned(self, error: BaseException | None) -> None:
         """The caller left before the end: nothing is known about the callee (R78)."""
         self.over = True
+        self.latest = None
         if not self.plan.off:
             self._settle(Verdict.IGNORED, self.plan.monotonic())
             charges.charge_stopped(self)
@@ -431,6 +435,7 @@ class Operation:
 
     def _passed(self) -> None:
         self.over = True
+        self.latest = None
         now = self.plan.monotonic()
         self._settle(Verdict.IGNORED, now)
         charges.charge_answer(self, None)
@@ -461,7 +466,13 @@ class Operation:
     def _respond(self, error: Exception, fault: Fault, proposal: Proposal, request: Request | None) -> float | None:
         now = self.plan.monotonic()
         made = self.attempts > len(self.history)
-        return self._perform(self.judge(error, fault, now, proposal, request), error, fault, now, made=made)
+        decision = self.judge(error, fault, now, proposal, request)
+        latest, self.latest = self.latest, None
+        if latest is not None and not made and errors.is_rejection(self, fault):
+            if isinstance(decision, GiveUp):
+                self._raise_latest(*latest, decision.reason, now)
+            self.latest = latest
+        return self._perform(decision, error, fault, now, made=made)
 
     def judge(
         self, error: Exception, fault: Fault, now: float, proposal: Proposal = None, request: Request | None = None
@@ -529,6 +540,8 @@ class Operation:
         if self.deadline is not None and now + decision.delay >= self.deadline:
             # Decided so, because nobody named a time.
             self._set_window(now + decision.delay)
+        if made:
+            self.latest = error, fault
         if self.has_fallbacks:
             self.failed_with = (error, fault, made)
         return decision.delay
@@ -577,7 +590,7 @@ class Operation:
         self.history = (*self.history, reports.attempt_of(self, fault, now, then))
 
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
-        self.over, self.reason = True, reason
+        self.over, self.reason, self.latest = True, reason, None
         if self.plan.per_operation:
             self._settle_failure(self.blamed or fault, now)
         if fault.code == "PROVIDER_INTERNAL_ERROR" and self.attempts > facts.bare_attempts_of(self):
@@ -598,6 +611,15 @@ class Operation:
         finally:
             # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
             del surfacing
+
+    def _raise_latest(self, error: Exception, fault: Fault, reason: Reason, now: float) -> NoReturn:
+        """No further attempt is made: raise the failure of the latest one. The plain call would have raised it, too."""
+        try:
+            self._give_up(error, fault, reason, now)
+            errors.raise_earlier(error)
+        finally:
+            # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
+            del error
 
     # --- permits ---
 

@@ -692,18 +692,32 @@ class Flow:
             op.reopen_window()
         if op.observation is not None:
             op.observation.is_cut = self.has_content and self._mode == "raise"
-        delay = op.failed(error, None, request)
+        delay, surfacing = self._ask_operation(error, request)
         if delay is None:
-            if is_cut:
-                self._raise_cut(error)
-            # A person who stopped the stream wants no other source either.
-            can_go_on = is_failure and op.has_fallbacks and not isinstance(error, AbortedError)
-            return self._fall_back(error) if can_go_on else None
+            try:
+                if is_cut:
+                    self._raise_cut(surfacing or error)
+                # A person who stopped the stream wants no other source either.
+                can_go_on = is_failure and op.has_fallbacks and not isinstance(error, AbortedError)
+                delay = self._fall_back(surfacing or error) if can_go_on else None
+                if delay is None and surfacing is not None:
+                    errors.raise_earlier(surfacing)
+                return delay
+            finally:
+                # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
+                del surfacing
         self._resumes = is_cut
         if is_cut or not self._ways:
             # A consumer that has items never gets those of another source, and the last source has none after it.
             op.rule_out_fallback()
         return delay
+
+    def _ask_operation(self, error: BaseException, request: Request | None) -> tuple[float | None, Exception | None]:
+        """Return the seconds to wait, or None, and the exception that surfaces in place of `error`, if another one does."""
+        try:
+            return self.op.failed(error, None, request), None
+        except Exception as own:  # noqa: BLE001 - whatever it is, another source may answer it
+            return None, own
 
     def falls_back(self, error: Exception) -> bool:
         """The wait for the next source raised an error. Return whether a person commanded the fallbacks and there is one.
