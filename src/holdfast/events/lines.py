@@ -147,7 +147,11 @@ class LogLines:
         self._outages: Tracker[_Outage] | None = Tracker() if brief else None
         """What was left out of each target. None: nothing is left out."""
         self._totals: ObservedTotals | None = None
-        self._writers: dict[type[records.Event], tuple[int | None, Callable[..., str]]] = {
+        self._writers = self._written_by(levels)
+
+    def _written_by(self, levels: Levels) -> dict[type[records.Event], tuple[int | None, Callable[..., str]]]:
+        """Return the level of each kind of event, and what writes its line."""
+        return {
             records.Recovered: (levels.recovered, self._recovered),
             records.Failed: (levels.failed, self._failed),
             records.Degraded: (levels.degraded, self._degraded),

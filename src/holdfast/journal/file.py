@@ -20,7 +20,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.journal.runs import Minute, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast.events.records import Unknown
 
@@ -204,7 +204,7 @@ class JournalFile:
             raise HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE", text, context={"file": str(self.path)})) from error
 
 
-def _row(record: RunSummary) -> Iterable[Any]:
+def _row(record: RunSummary) -> tuple[Any, ...]:
     return (
         record.run,
         record.root,

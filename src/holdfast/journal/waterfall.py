@@ -20,6 +20,7 @@ from holdfast.events import (
     Retry,
     RetryDenied,
     StreamResumed,
+    Unknown,
     WaitBegan,
 )
 from holdfast.journal.runs import by_run, record_of
@@ -53,9 +54,10 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     usd: float | None = None
 
 
-def bars_of(events: Sequence[Event]) -> list[Bar]:
-    """Return the rows of a run and of all runs inside it: `bars_of(journal.events(run))`."""
-    runs = {run: found for run, found in by_run(events).items() if run}
+def bars_of(events: Sequence[Event | Unknown]) -> list[Bar]:
+    """Return the rows of a run and of all runs inside it: `bars_of(journal.events(run))`. What a newer version wrote has no row."""
+    known = [event for event in events if not isinstance(event, Unknown)]
+    runs = {run: found for run, found in by_run(known).items() if run}
     records = {run: record_of(run, found) for run, found in runs.items()}
     # An event without a known operation around it stands at the top.
     outermost = [run for run, record in records.items() if record.within not in records]

@@ -31,7 +31,8 @@ class SharedOptions(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
             raise InvalidError.at("shared.url", "an address", self.url)
-        if not isinstance(self.namespace, str) or not _NAMESPACE.fullmatch(self.namespace):
+        namespace: object = self.namespace
+        if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
             raise InvalidError.at(
                 "shared.namespace", "up to 64 letters, digits, dots, dashes and underscores", self.namespace
             )

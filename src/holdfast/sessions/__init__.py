@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.sessions.stored_types import storable
     from holdfast.sessions.turn import Turn
+    from holdfast.sessions.waits import signal
 
 __all__ = [
     "IT_DID_NOT_HAPPEN",

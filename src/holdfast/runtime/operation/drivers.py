@@ -100,11 +100,7 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 else:
                     value = await _attempt_async(op, fn, args, kwargs)
             except BaseException as error:
-                request = (args, kwargs)
-                delay = (
-                    op.failed(error, None, request) if limit is None else _failed_under_limit(op, limit, error, request)
-                )
-                if delay is None:
+                if (delay := _failed_under_limit(op, limit, error, (args, kwargs))) is None:
                     raise
             else:
                 # A class's name is compared first: every call comes this way, and few return a response.
@@ -413,8 +409,10 @@ async def _reject_late(op: Operation, value: Any) -> NoReturn:
     raise errors.timed_out(op)
 
 
-def _failed_under_limit(op: Operation, limit: TimeLimit, error: BaseException, request: Request) -> float | None:
-    """Handle a failure under a time limit like `Operation.failed`. A cancellation by the limit becomes our own error."""
+def _failed_under_limit(op: Operation, limit: TimeLimit | None, error: BaseException, request: Request) -> float | None:
+    """Handle a failure like `Operation.failed`. A cancellation by the time limit, if there is one, becomes our own error."""
+    if limit is None:
+        return op.failed(error, None, request)
     try:
         is_late = limit.ends_with(error)
     except asyncio.CancelledError as stop:
