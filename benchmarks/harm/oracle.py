@@ -14,7 +14,7 @@
   Neither are they in a pool of which a key is ill, where Holdfast answers calls that the twin loses: which call gets that key is chance.
   Callers that declared themselves `BATCH` are not compared: they yield on purpose. Neither are those whose `concurrency` or
   `per_second` is shared with calls that fail: retries take places. A pool of workers of which some calls always fail is such a limit, too, but
-  nobody named it: there times are at most 1.05 times the twin's and 5 s. Until it is known that the requests are at fault, each holds a worker.
+  nobody named it: there times are at most 1.5 times the twin's and 5 s. Until it is known that the requests are at fault, each holds a worker.
   Callers on the limit of one that declared itself more urgent are not compared by times, and by answers only together with it: that goes
   first on purpose, and nobody's call may be lost by it that no other got.
 - `effects`: a POST to something that is not a model is not repeated more often than in the twin, after it has happened.
@@ -70,8 +70,8 @@ PROMPT_S = 0.1
 REJECTIONS = 10
 TIMERS = 500
 BESIDE_TIMES, BESIDE_S = 1.5, 1.0
-WORKERS_S = 5.0
-"""How many seconds longer answers may take in a pool of workers that calls which always fail hold, too."""
+WORKERS_TIMES, WORKERS_S = 1.5, 5.0
+"""How much longer answers may take in a pool of workers that calls which always fail hold, too."""
 REPLAYS = (range(1, 6), range(6, 26))
 """The plays in which a suspicion must be confirmed, one series after the other."""
 GRACE = 2.0
@@ -575,4 +575,4 @@ def _longer(twin: float, ours: float, _: int) -> float:
 
 
 def _longer_among_workers(twin: float, ours: float, _: int) -> float:
-    return 0.0 if math.isinf(twin) else ours - (twin * TIMES + WORKERS_S)
+    return 0.0 if math.isinf(twin) else ours - (twin * WORKERS_TIMES + WORKERS_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -400,7 +401,8 @@ def test_XA8_the_model_learns_that_verify_found_that_a_call_did_not_happen():
 
 
 def test_XA8_also_if_verify_finds_it_after_a_kill_of_the_step_alone():
-    looks = iter([CANNOT_TELL, NOT_HAPPENED])
+    # After the first look, each key that the call may have had is looked for.
+    looks = itertools.chain([CANNOT_TELL], itertools.repeat(NOT_HAPPENED))
     calls: list[int] = []
 
     @tool(effect="unsafe", name="pay", verify=lambda key, amount: next(looks))

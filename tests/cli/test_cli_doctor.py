@@ -245,7 +245,7 @@ def test_FU11_a_store_is_opened_and_its_version_shown(somewhere_quiet, monkeypat
     monkeypatch.setenv("HOLDFAST_STORE", str(path))
     finding = findings()["store"]
     assert finding["state"] == "ok"
-    assert finding["found"] == f"{path}: opens for writing, schema version 2"
+    assert finding["found"] == f"{path}: opens for writing, schema version 3"
 
 
 def test_FU11_a_named_store_that_is_not_there_yet_can_be_made(somewhere_quiet, monkeypatch):

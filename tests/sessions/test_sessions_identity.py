@@ -292,7 +292,7 @@ def test_FD3_the_arguments_that_drift_shows_are_masked_and_cut_around_the_first_
             message = error.fault.message
             assert "left" in message
             assert "right" in message
-            assert len(message) < 1200
+            assert len(message) < 1400
             assert key not in message
         entries = [bytes(entry.body) for entry in await store.read("s")]
         assert not any(key.encode() in body for body in entries)

@@ -99,6 +99,7 @@ def journal_to(
 class JournalSink:
     """A journal that is being written: `sink.dropped` says how much of it was lost."""
 
+    @options.suggests
     def __init__(self, journal: JournalFile, runtime: Runtime | None = None, *, process: str = "") -> None:
         self.dropped = 0
         """Events that were not kept: too many waited, or the file could not be written."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.work import work_in_force
@@ -30,6 +31,7 @@ LONGEST = 200
 """The most characters of a request's id: it stands in every event, and may come from a header that anybody can send."""
 
 
+@options.suggests
 @contextmanager
 def request(request_id: str) -> Iterator[None]:
     """Name what the program works on: every event in this block carries the id, in steps, actors and resumed turns too.

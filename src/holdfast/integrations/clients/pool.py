@@ -337,7 +337,8 @@ class KeyChoice(Adapter):
 
     def _is_cut_answer(self, op: Operation, error: Exception) -> bool:
         """Whether the client's own time limit ended an answer that had begun. It must be paid for, and the SDK makes no second request then."""
-        if op.plan.policy.attempts is not None or not self._is_answering:
+        # A limit that the policy names may be what the client keeps.
+        if op.plan.policy.attempts is not None or op.plan.timeout is not None or not self._is_answering:
             return False
         return Exchange(self.pool.sdk, self.member.client, None, self.options).is_own_timeout(error)
 

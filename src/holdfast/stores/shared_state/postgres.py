@@ -92,7 +92,7 @@ class PostgresState:
         """See `SharedState.close`."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(psycopg.Error, OSError):
+            with suppress(psycopg.Error, OSError):  # it is gone already
                 connection.close()
 
     def _connected(self) -> psycopg.Connection[tuple[object, ...]]:

@@ -71,7 +71,7 @@ class RedisState:
                     transaction.set(key, stored(target, now), px=int(KEPT_S * 1000))
                     try:
                         transaction.execute()
-                    except WatchError:
+                    except WatchError:  # another process was faster: begin anew with what it wrote
                         continue
                     return result
         except (RedisError, OSError) as error:
