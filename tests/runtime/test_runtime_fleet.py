@@ -153,11 +153,13 @@ def server() -> Iterator[PrivateRedis]:
 
 def test_what_one_process_learns_another_knows(server: PrivateRedis) -> None:
     one, other = Runtime(shared=server.url), Runtime(shared=server.url)
+    engine = RedisState(server.url)
     meet_limits(one)
+    # A process that is not used asks no further: the other one comes when there is something to learn.
+    until(lambda: known(engine).rejected == 6)
     meet_limits(other, 1)
     state = other.registry.get("provider:claude")
     until(lambda: state.share is not None and state.share.is_held)
-    engine = RedisState(server.url)
     until(lambda: known(engine).rejected == 7 and len(known(engine).members) == 2)
     engine.close()
 
