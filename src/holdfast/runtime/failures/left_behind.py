@@ -8,6 +8,7 @@ threads that we start are counted. Those that a function starts itself are found
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType
 
 __all__ = ["LEFT_BEHIND", "OURS", "LeftBehind"]
 
@@ -62,7 +64,7 @@ class LeftBehind:
 def _keys_of_threads() -> Iterator[str]:
     """Yield the keys of the calls in whose context other threads run now."""
     own = threading.get_ident()
-    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented, and there is no other way
+    for ident, frame in _frames().items():
         each: Any = None if ident == own else frame
         while each is not None:
             # `run` of a thread, or of a work item in a thread of a pool, is what calls `Context.run`.
@@ -71,6 +73,17 @@ def _keys_of_threads() -> Iterator[str]:
                     if (context := _context_in(value)) is not None:
                         yield from _keys_in(context)
             each = each.f_back
+
+
+def _frames() -> dict[int, FrameType]:
+    """Return the frames of all threads. Python makes them under a lock that a garbage collection in there would wait for itself."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()  # noqa: SLF001 - documented, and there is no other way
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _context_in(value: Any) -> Context | None:
